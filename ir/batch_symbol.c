@@ -346,6 +346,42 @@ static bool rule_matmul_integer(const view *v, uint32_t *axis, weft_dim *inner)
            find_gemm_axis(v, false, false, axis, inner);
 }
 
+/* One element, or omitted. */
+static bool is_single(const view *v, uint32_t i)
+{
+    return !has_in(v, i) || rank_in(v, i) == 0 || (rank_in(v, i) == 1 && v->type[i]->dim[0] == 1);
+}
+
+/* As of a GEMM or convolution of operands 0 and 3; the scales, zero points and the bias are the
+ * same for all requests. */
+static bool rule_qlinear_matmul(const view *v, uint32_t *axis, weft_dim *inner)
+{
+    uint32_t from_end = rank_in(v, 0) - v->in[0].axis;
+    if (v->first_in != 0 || rank_in(v, 0) < 2 || from_end < 2)
+        return false;
+    *axis = v->in[0].axis + v->out->rank - rank_in(v, 0);
+    bool batched = rank_in(v, 3) > 2 && from_end > 2;
+    if (!is_single(v, WEFT_QLINEAR_A_SCALE) || !is_single(v, WEFT_QLINEAR_A_ZERO))
+        return false;
+    for (uint32_t i = 1; i < v->n_in; i++)
+        if (i >= WEFT_QLINEAR_OPERANDS || (i == 3 && batched)
+                ? !broadcasts(v, i, v->out->rank, *axis, *inner)
+                : !is_none(v, i))
+            return false;
+    return rank_in(v, 3) >= 2;
+}
+
+static bool rule_qlinear_conv(const view *v, uint32_t *axis, weft_dim *inner)
+{
+    *axis = 0;
+    if (v->first_in != 0 || v->first->axis != 0)
+        return false;
+    for (uint32_t i = 1; i < v->n_in; i++)
+        if (i < WEFT_QLINEAR_OPERANDS ? !is_none(v, i) : !broadcasts(v, i, v->out->rank, 0, *inner))
+            return false;
+    return true;
+}
+
 static bool rule_attention(const view *v, uint32_t *axis, weft_dim *inner)
 {
     *axis = 0;
@@ -501,6 +537,17 @@ static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
         if (!is_none(v, i) && v->in[i].inner != *inner)
             return false;
     }
+    return true;
+}
+
+/* Axis 0 numbers samples that do not mix; operands without it are parameters of all of them. */
+static bool rule_samples(const view *v, uint32_t *axis, weft_dim *inner)
+{
+    *axis = 0;
+    for (uint32_t i = 0; i < v->n_in; i++)
+        if (has_in(v, i) && !is_none(v, i) &&
+            (v->in[i].kind != SPREAD_AXIS || v->in[i].axis != 0 || v->in[i].inner != *inner))
+            return false;
     return true;
 }
 

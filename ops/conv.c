@@ -1,4 +1,5 @@
 /* Convolution and its transpose: inference and work. The loops are in conv_eval.c. */
+#include "ops/quant_int.h"
 #include "ops/window_int.h"
 
 #include <string.h>
@@ -75,15 +76,11 @@ weft_err weft_infer_conv_integer(weft_infer_ctx *cx)
     return infer_conv_dims(cx, 1, out);
 }
 
-/* x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias */
 weft_err weft_infer_qlinear_conv(weft_infer_ctx *cx)
 {
-    weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)cx->in[7].type.dtype, 0);
-    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_BYTE));
-    WEFT_TRY(weft_infer__dtype(cx, 3, WEFT_M_BYTE));
-    WEFT_TRY(weft_infer__dtype(cx, 7, WEFT_M_BYTE));
+    weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_NONE, 0);
     WEFT_TRY(infer_conv_dims(cx, 3, out));
-    return check_bias(cx, 8, out->dim[1]);
+    return weft_qlinear__infer(cx, out->dim[1], out);
 }
 
 static weft_work conv_work(const weft_work_ctx *cx, const weft_work_operand *w, double extra)
@@ -104,7 +101,7 @@ weft_work weft_work_conv(const weft_work_ctx *cx)
 
 weft_work weft_work_qlinear_conv(const weft_work_ctx *cx)
 {
-    return conv_work(cx, &cx->in[3], 3);
+    return conv_work(cx, &cx->in[3], 3 + weft_steps__flops(cx->attrs, WEFT_ATTR_EPILOGUE));
 }
 
 /* -- Transposed convolution ----------------------------------------------------------------- */

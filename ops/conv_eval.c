@@ -217,26 +217,8 @@ weft_err weft_eval_qlinear_conv(weft_eval_ctx *cx)
     plan p;
     int64_t *acc;
     WEFT_TRY(eval_centered(cx, 3, 2, 5, &p, &acc));
-    WEFT_TRY(check_bias(cx, 8, &p));
-    const weft_tensor *out = &cx->out[0], *bias = weft_eval__in(cx, 8);
-    int64_t channels = p.group * p.m, n = weft_tensor_numel(out);
-    int64_t n_scale = weft_tensor_numel(cx->in[4]);
-    if (weft_tensor_numel(cx->in[1]) < 1 || weft_tensor_numel(cx->in[6]) < 1 ||
-        weft_tensor_numel(cx->in[7]) < 1 || (n_scale != 1 && n_scale != channels))
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a scale or zero point does not fit");
-    const float *sw = weft_eval__f32(cx, cx->in[4]);
-    const int64_t *b = bias != NULL ? weft_eval__i64(cx, bias) : NULL;
-    /* In f32, as inference engines do: the rounding of the scaled result decides ties. */
-    float sx = (float)weft_tensor_get_f64(cx->in[1], 0),
-          sy = (float)weft_tensor_get_f64(cx->in[6], 0);
-    double zero = weft_tensor_get_f64(cx->in[7], 0);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t m = i / p.n_out % channels;
-        float scale = sx * sw[n_scale == 1 ? 0 : m] / sy;
-        double y = (double)rintf((float)(acc[i] + (b != NULL ? b[m] : 0)) * scale) + zero;
-        weft_tensor_set_i64(out, i, weft_quantize__saturate(out->dtype, y));
-    }
-    return WEFT_ERR_OK;
+    return weft_qlinear__finish(cx, acc,
+                                (weft_qlinear){.rows = 1, .cols = p.group * p.m, .inner = p.n_out});
 }
 
 /* -- Transposed ----------------------------------------------------------------------------- */

@@ -26,10 +26,8 @@ weft_err weft_infer_arith(weft_infer_ctx *cx)
     case WEFT_OP_BITWISE_AND:
     case WEFT_OP_BITWISE_OR:
     case WEFT_OP_BITWISE_XOR:
-        ok = WEFT_M_INT;
-        break;
     case WEFT_OP_BIT_SHIFT:
-        ok = WEFT_M_UNSIGNED;
+        ok = WEFT_M_INT;
         break;
     default:
         break;
@@ -328,16 +326,20 @@ weft_err weft_eval_pow(weft_eval_ctx *cx)
     return weft_eval__map_f32(cx, &cx->out[0], cx->in, 2, pow_f32, NULL);
 }
 
+/* A negative shift is a large unsigned one. Bits behind the type's width are cut off when a result
+ * is stored; a signed operand is extended by its sign, so that bits from behind move in. */
 BODY(shift_left, int64_t, uint64_t, b < 64 ? a << b : 0)
 BODY(shift_right, int64_t, uint64_t, b < 64 ? a >> b : 0)
+BODY(shift_right_signed, int64_t, int64_t, b >= 0 && b < 64 ? a >> b : a < 0 ? -1 : 0)
 
 weft_err weft_eval_bit_shift(weft_eval_ctx *cx)
 {
     const char *to = weft_attrs_str(cx->attrs, WEFT_ATTR_DIRECTION, "");
     if (strcmp(to, "LEFT") != 0 && strcmp(to, "RIGHT") != 0)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "no direction \"%s\"", to);
-    return weft_eval__map_i64(cx, &cx->out[0], cx->in, 2, to[0] == 'L' ? shift_left : shift_right,
-                              NULL);
+    bool is_signed = weft_dtype_get_class(cx->out[0].dtype) == WEFT_CLASS_SIGNED;
+    weft_eval_map_i64 right = is_signed ? shift_right_signed : shift_right;
+    return weft_eval__map_i64(cx, &cx->out[0], cx->in, 2, to[0] == 'L' ? shift_left : right, NULL);
 }
 
 #define DEFINE_WHERE(name, T)                                                  \

@@ -110,3 +110,31 @@ weft_err weft_eval_cast(weft_eval_ctx *cx)
     }
     return WEFT_ERR_OK;
 }
+
+/* -- bit_cast: the same bits as another type ------------------------------------------------- */
+
+weft_err weft_infer_bit_cast(weft_infer_ctx *cx)
+{
+    weft_dtype from = (weft_dtype)cx->in[0].type.dtype;
+    weft_dtype to = weft_attrs_dtype(cx->attrs, WEFT_ATTR_TO, WEFT_DTYPE_NONE);
+    if (weft_dtype_bits(to) == 0 || weft_dtype_bits(from) != weft_dtype_bits(to))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%s has %u bits, %s has %u", weft_dtype_name(from),
+                         weft_dtype_bits(from), weft_dtype_name(to), weft_dtype_bits(to));
+    weft_infer__copy(cx, 0, 0);
+    cx->out[0].dtype = (uint8_t)to;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_eval_bit_cast(weft_eval_ctx *cx)
+{
+    const weft_tensor *in = cx->in[0], *out = &cx->out[0];
+    if (weft_tensor_bytes(in) != weft_tensor_bytes(out))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the result has another size than the operand");
+    size_t n = weft_tensor_bytes(in);
+    if (n > 0)
+        memcpy(out->data, in->data, n);
+    /* Any byte of a bool but 0 is 1. */
+    for (size_t i = 0; out->dtype == WEFT_DTYPE_BOOL && i < n; i++)
+        ((uint8_t *)out->data)[i] = ((const uint8_t *)in->data)[i] != 0;
+    return WEFT_ERR_OK;
+}

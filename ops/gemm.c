@@ -92,11 +92,11 @@ weft_err weft_infer_matmul_integer(weft_infer_ctx *cx)
 
 weft_err weft_infer_qlinear_matmul(weft_infer_ctx *cx)
 {
-    weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)cx->in[7].type.dtype, 0);
-    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_BYTE));
-    WEFT_TRY(weft_infer__dtype(cx, 3, WEFT_M_BYTE));
-    WEFT_TRY(weft_infer__dtype(cx, 7, WEFT_M_BYTE));
-    return weft_gemm__infer(cx, 0, 3, false, false, out);
+    weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_NONE, 0);
+    WEFT_TRY(weft_gemm__infer(cx, 0, 3, false, false, out));
+    if (out->rank == 0)
+        return weft_qlinear__infer(cx, 1, out);
+    return weft_qlinear__infer(cx, out->dim[out->rank - 1], out);
 }
 
 /* -- Work ----------------------------------------------------------------------------------- */
@@ -119,7 +119,8 @@ weft_work weft_work_qlinear_matmul(const weft_work_ctx *cx)
 {
     const weft_work_operand *a = &cx->in[0];
     double k = a->rank > 0 ? (double)a->dim[a->rank - 1] : 1;
-    return weft_work__bytes(cx, (2 * k + 2) * weft_work__numel(&cx->out[0]));
+    double extra = 2 + weft_steps__flops(cx->attrs, WEFT_ATTR_EPILOGUE);
+    return weft_work__bytes(cx, (2 * k + extra) * weft_work__numel(&cx->out[0]));
 }
 
 /* -- The loop nest -------------------------------------------------------------------------- */
@@ -360,13 +361,6 @@ weft_err weft_eval_gemm(weft_eval_ctx *cx)
 
 /* -- Integers with zero points -------------------------------------------------------------- */
 
-/* Index into a zero point or scale of `n` elements for row (or column) `i` of matrix `stack`: there
- * is one for all, one per row, or one per row of every matrix. */
-static int64_t pick(int64_t n, int64_t rows, int64_t stack, int64_t i)
-{
-    return n == 1 ? 0 : n == rows ? i : (stack * rows + i) % n;
-}
-
 /* The elements of t minus their zero points, one per row (operand a) or per column (operand b). */
 static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const weft_tensor *zero,
                               bool by_column)
@@ -380,7 +374,8 @@ static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const wef
         int64_t cols = t->dim[r - 1], rows = r > 1 ? t->dim[r - 2] : 1;
         for (int64_t i = 0; i < n; i++) {
             int64_t col = i % cols, row = i / cols % rows, stack = i / (cols * rows);
-            x[i] -= z[by_column ? pick(n_zero, cols, stack, col) : pick(n_zero, rows, stack, row)];
+            x[i] -= z[by_column ? weft_qlinear__pick(n_zero, cols, stack, col)
+                                : weft_qlinear__pick(n_zero, rows, stack, row)];
         }
     }
     return (const uint64_t *)x;
@@ -412,22 +407,5 @@ weft_err weft_eval_qlinear_matmul(weft_eval_ctx *cx)
     gemm_batch p;
     int64_t *acc;
     WEFT_TRY(eval_centered(cx, 3, 2, 5, &p, &acc));
-    const weft_tensor *out = &cx->out[0];
-    const weft_tensor *scale_a = cx->in[1], *scale_b = cx->in[4];
-    const float *sa = weft_eval__f32(cx, scale_a), *sb = weft_eval__f32(cx, scale_b);
-    int64_t n_sa = weft_tensor_numel(scale_a), n_sb = weft_tensor_numel(scale_b);
-    if (n_sa < 1 || n_sb < 1 || weft_tensor_numel(cx->in[6]) < 1 ||
-        weft_tensor_numel(cx->in[7]) < 1)
-        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "an empty scale or zero point");
-    /* In f32, as inference engines do: the rounding of the scaled result decides ties. */
-    float sy = (float)weft_tensor_get_f64(cx->in[6], 0);
-    int64_t zero = weft_tensor_get_i64(cx->in[7], 0);
-    int64_t n = weft_tensor_numel(out);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t col = i % p.n, row = i / p.n % p.m, stack = i / (p.n * p.m);
-        float scale = sa[pick(n_sa, p.m, stack, row)] * sb[pick(n_sb, p.n, stack, col)] / sy;
-        double y = (double)rintf((float)acc[i] * scale) + (double)zero;
-        weft_tensor_set_i64(out, i, weft_quantize__saturate(out->dtype, y));
-    }
-    return WEFT_ERR_OK;
+    return weft_qlinear__finish(cx, acc, (weft_qlinear){.rows = p.m, .cols = p.n, .inner = 1});
 }

@@ -103,6 +103,10 @@ weft_err weft_infer_layer_norm(weft_infer_ctx *cx)
             WEFT_TRY(weft_infer__agree(cx, wide.dim[k], part.dim[k], "scale and input"));
     }
     weft_infer__copy(cx, 0, 0);
+    if (cx->op->id == WEFT_OP_RMS_NORM) {
+        WEFT_TRY(weft_infer__dtype(cx, 1, WEFT_M_FLOAT));
+        cx->out[0].dtype = cx->in[1].type.dtype;
+    }
     for (uint32_t i = 1; i < cx->n_out; i++) {
         weft_ttype *out = weft_infer__out(cx, i, WEFT_DTYPE_F32, x->rank);
         for (uint32_t k = 0; k < x->rank; k++)
@@ -253,6 +257,16 @@ static const double *expand(weft_eval_ctx *cx, const weft_tensor *t, const weft_
     return all;
 }
 
+/* Of the mean square, without the mean: rms_norm. */
+static stats measure_square(const double *x, int64_t n)
+{
+    stats s = {0, 0};
+    for (int64_t i = 0; i < n; i++)
+        s.var += x[i] * x[i];
+    s.var /= (double)n;
+    return s;
+}
+
 weft_err weft_eval_layer_norm(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0], *bias_in = weft_eval__in(cx, 2);
@@ -269,7 +283,7 @@ weft_err weft_eval_layer_norm(weft_eval_ctx *cx)
     double *buf = scratch_f64(cx, len);
     for (int64_t lane = 0; lane < lanes && len > 0; lane++) {
         weft_eval__load_f64(x, lane * len, 1, len, buf);
-        stats s = measure(buf, len);
+        stats s = cx->op->id == WEFT_OP_RMS_NORM ? measure_square(buf, len) : measure(buf, len);
         double inv = 1 / sqrt(s.var + eps);
         for (int64_t i = 0; i < len; i++)
             buf[i] = (buf[i] - s.mean) * inv * scale[i] + (bias != NULL ? bias[i] : 0);

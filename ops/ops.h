@@ -331,6 +331,25 @@ uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2]);
  */
 bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in);
 
+/* -- qlinear_matmul, qlinear_conv: qlinear.c -------------------------------------------------
+ *
+ * Products of bytes, with their scales and zero points as operands. The result is that of the
+ * product of the dequantised operands, plus the bias (f32, or i32 in units of a_scale * b_scale),
+ * then the steps of the epilogue, then quantised, unless the result's scale and zero point are
+ * omitted: then it is f32. Sums of products are exact. */
+enum {
+    WEFT_QLINEAR_A,
+    WEFT_QLINEAR_A_SCALE,
+    WEFT_QLINEAR_A_ZERO,
+    WEFT_QLINEAR_B,
+    WEFT_QLINEAR_B_SCALE, /* one, or one a column (matmul) or output channel (conv) */
+    WEFT_QLINEAR_B_ZERO,
+    WEFT_QLINEAR_Y_SCALE,
+    WEFT_QLINEAR_Y_ZERO,
+    WEFT_QLINEAR_BIAS, /* one a column or output channel */
+    WEFT_QLINEAR_OPERANDS
+};
+
 /* -- low_rank_matmul, patched_matmul: segments.c -------------------------------------------- */
 
 enum { WEFT_LOW_RANK_SEGMENTS = 24, WEFT_PATCH_OPERANDS = 3 };

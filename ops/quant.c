@@ -22,7 +22,7 @@ int64_t weft_quantize__saturate(weft_dtype dtype, double x)
         lo = INT32_MIN;
         hi = INT32_MAX;
     }
-    return x != x ? 0 : x < lo ? (int64_t)lo : x > hi ? (int64_t)hi : (int64_t)x;
+    return x != x || x < lo ? (int64_t)lo : x > hi ? (int64_t)hi : (int64_t)x;
 }
 
 /* -- Inference ------------------------------------------------------------------------------ */
@@ -186,7 +186,9 @@ static void quantize_to_float(weft_eval_ctx *cx, const scales *s, const float *s
     }
 }
 
-/* In f32, as ONNX defines the operator: the rounding of the quotient decides ties. */
+/* In f32, as ONNX defines the operator: the rounding of the quotient decides ties. With
+ * `zero_first` the zero point is added before rounding, as in com.microsoft's QLinearAdd and
+ * QLinearMul. */
 weft_err weft_eval_quantize(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *zero = weft_eval__in(cx, 2), *out = &cx->out[0];
@@ -196,6 +198,7 @@ weft_err weft_eval_quantize(weft_eval_ctx *cx)
     const float *scale = weft_eval__f32(cx, cx->in[1]);
     bool to_float = weft_dtype_is_float(out->dtype);
     const int64_t *z = zero != NULL && !to_float ? weft_eval__i64(cx, zero) : NULL;
+    bool early = weft_attrs_int(cx->attrs, WEFT_ATTR_ZERO_FIRST, 0) != 0;
     float buf[WEFT_MAP_BLOCK];
     int64_t y[WEFT_MAP_BLOCK], n = weft_tensor_numel(x);
     for (int64_t at = 0; at < n; at += WEFT_MAP_BLOCK) {
@@ -209,7 +212,9 @@ weft_err weft_eval_quantize(weft_eval_ctx *cx)
             int64_t k = scale_index(&s, at + i);
             double shift = z != NULL ? (double)z[k] : 0;
             float quotient = round_to(precision, buf[i] / scale[k]);
-            y[i] = weft_quantize__saturate(out->dtype, (double)rintf(quotient) + shift);
+            y[i] =
+                weft_quantize__saturate(out->dtype, early ? (double)rintf(quotient + (float)shift)
+                                                          : (double)rintf(quotient) + shift);
         }
         weft_eval__store_i64(out, at, 1, len, y);
     }

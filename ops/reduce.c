@@ -416,16 +416,17 @@ weft_err weft_eval_arg(weft_eval_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-#define DEFINE_RUN(name, T)                                         \
-    static void name(T *x, int64_t n, bool exclusive, bool reverse) \
-    {                                                               \
-        T sum = 0;                                                  \
-        for (int64_t k = 0; k < n; k++) {                           \
-            int64_t i = reverse ? n - 1 - k : k;                    \
-            T now = x[i];                                           \
-            x[i] = exclusive ? sum : sum + now;                     \
-            sum += now;                                             \
-        }                                                           \
+/* Running sums, or products, in place. */
+#define DEFINE_RUN(name, T)                                                       \
+    static void name(T *x, int64_t n, bool product, bool exclusive, bool reverse) \
+    {                                                                             \
+        T acc = product ? 1 : 0;                                                  \
+        for (int64_t k = 0; k < n; k++) {                                         \
+            int64_t i = reverse ? n - 1 - k : k;                                  \
+            T before = acc;                                                       \
+            acc = product ? acc * x[i] : acc + x[i];                              \
+            x[i] = exclusive ? before : acc;                                      \
+        }                                                                         \
     }
 DEFINE_RUN(run_f64, double)
 DEFINE_RUN(run_u64, uint64_t)
@@ -433,6 +434,7 @@ DEFINE_RUN(run_u64, uint64_t)
 weft_err weft_eval_cum_sum(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0], *out = &cx->out[0];
+    bool product = cx->op->id == WEFT_OP_CUM_PROD;
     bool exclusive = weft_attrs_int(cx->attrs, WEFT_ATTR_EXCLUSIVE, 0) != 0;
     bool reverse = weft_attrs_int(cx->attrs, WEFT_ATTR_REVERSE, 0) != 0;
     const int64_t *axis;
@@ -451,11 +453,11 @@ weft_err weft_eval_cum_sum(weft_eval_ctx *cx)
         int64_t at = lane_start(&l, i);
         if (weft_dtype_is_float(x->dtype)) {
             weft_eval__load_f64(x, at, l.step, l.len, buf.d);
-            run_f64(buf.d, l.len, exclusive, reverse);
+            run_f64(buf.d, l.len, product, exclusive, reverse);
             weft_eval__store_f64(out, at, l.step, l.len, buf.d);
         } else {
             weft_eval__load_i64(x, at, l.step, l.len, buf.i);
-            run_u64(buf.u, l.len, exclusive, reverse);
+            run_u64(buf.u, l.len, product, exclusive, reverse);
             weft_eval__store_i64(out, at, l.step, l.len, buf.i);
         }
     }

@@ -17,9 +17,10 @@ uint32_t weft_segments__count(weft_attrs attrs)
 uint32_t weft_epilogue_first(weft_op_id op, weft_attrs attrs)
 {
     uint32_t n = weft_segments__count(attrs);
-    return op == WEFT_OP_LOW_RANK_MATMUL  ? weft_low_rank_u(n)
-           : op == WEFT_OP_PATCHED_MATMUL ? weft_patch_value(n)
-                                          : 3;
+    return op == WEFT_OP_LOW_RANK_MATMUL                                ? weft_low_rank_u(n)
+           : op == WEFT_OP_PATCHED_MATMUL                               ? weft_patch_value(n)
+           : op == WEFT_OP_QLINEAR_MATMUL || op == WEFT_OP_QLINEAR_CONV ? WEFT_QLINEAR_OPERANDS
+                                                                        : 3;
 }
 
 /* x, w and the u of each segment: the factors of the GEMMs that matrix units run; (x u) v is

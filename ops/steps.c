@@ -125,6 +125,13 @@ static float softplus(float x)
     return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
 }
 
+/* x / scale, rounded half to even, plus the zero point, saturated; NaN gives `lo`. */
+static float quantize(const float *arg, float lo, float hi)
+{
+    float y = rintf(arg[0] / arg[1]) + arg[2];
+    return y > lo ? (y < hi ? y : hi) : lo;
+}
+
 float weft_step_apply(weft_step_op op, const float *arg)
 {
     float x = arg[0];
@@ -188,6 +195,12 @@ float weft_step_apply(weft_step_op op, const float *arg)
         return softplus(x);
     case WEFT_STEP_WHERE:
         return x != 0 ? arg[1] : arg[2];
+    case WEFT_STEP_QUANTIZE_U8:
+        return quantize(arg, 0, 255);
+    case WEFT_STEP_QUANTIZE_I8:
+        return quantize(arg, -128, 127);
+    case WEFT_STEP_DEQUANTIZE:
+        return (x - arg[2]) * arg[1];
     case WEFT_STEP_IDENTITY:
     case WEFT_STEP_COUNT:
         break;
@@ -348,8 +361,9 @@ weft_err weft_steps__infer(weft_infer_ctx *cx, weft_attr_key key, bool has_acc, 
             if (!weft_infer__has(cx, idx))
                 return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", idx);
             bool is_cond = step[k].op == WEFT_STEP_WHERE && j == 0;
-            WEFT_TRY(
-                weft_infer__dtype(cx, idx, is_cond ? WEFT_M_FLOAT | WEFT_M_BOOL : WEFT_M_FLOAT));
+            WEFT_TRY(weft_infer__dtype(cx, idx,
+                                       WEFT_M_FLOAT | (has_acc ? 0u : WEFT_M_BYTE) |
+                                           (is_cond ? WEFT_M_BOOL : 0u)));
             const weft_ttype *t = &cx->in[idx].type;
             weft_ttype wide = *t;
             if (!first)
@@ -370,18 +384,38 @@ weft_err weft_steps__infer(weft_infer_ctx *cx, weft_attr_key key, bool has_acc, 
     return WEFT_ERR_OK;
 }
 
+/* Bytes hold only what a last step that quantises gives. */
+static weft_err check_quantized(weft_infer_ctx *cx, weft_dtype dtype)
+{
+    const weft_attr *a = weft_attrs_find(cx->attrs, WEFT_ATTR_STEPS);
+    const char *want = dtype == WEFT_DTYPE_U8   ? rows[WEFT_STEP_QUANTIZE_U8].name
+                       : dtype == WEFT_DTYPE_I8 ? rows[WEFT_STEP_QUANTIZE_I8].name
+                                                : NULL;
+    if (want == NULL)
+        return WEFT_ERR_OK;
+    const char *last = a != NULL && a->n > 0 ? a->u.strs[a->n - 1] : "";
+    char word[WORD_MAX];
+    if (!next_word(&last, word) || strcmp(word, want) != 0)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a result of %s needs \"%s\" as its last step",
+                         weft_dtype_name(dtype), want);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_infer_ew(weft_infer_ctx *cx)
 {
     weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_NONE, 0);
-    /* The element type of the first operand that is not a condition. */
+    /* The element type of attribute `dtype`, or of the first operand of floats. */
+    weft_dtype to = weft_attrs_dtype(cx->attrs, WEFT_ATTR_DTYPE, WEFT_DTYPE_NONE);
     for (uint32_t i = 0; i < cx->n_in; i++) {
         if (!weft_infer__has(cx, i))
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
-        if (out->dtype == WEFT_DTYPE_NONE && cx->in[i].type.dtype != WEFT_DTYPE_BOOL)
-            out->dtype = cx->in[i].type.dtype;
+        if (to == WEFT_DTYPE_NONE && weft_dtype_is_float((weft_dtype)cx->in[i].type.dtype))
+            to = (weft_dtype)cx->in[i].type.dtype;
     }
-    if (!weft_dtype_is_float((weft_dtype)out->dtype))
+    if (!(1u << to & (WEFT_M_FLOAT | WEFT_M_BYTE)))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "needs operands of floats");
+    out->dtype = (uint8_t)to;
+    WEFT_TRY(check_quantized(cx, to));
     return weft_steps__infer(cx, WEFT_ATTR_STEPS, false, out);
 }
 

@@ -6,8 +6,9 @@
  * A node is folded if inference found its small integer result to be constant (symbols may have
  * cancelled), or if all operands are weights: the reference implementation then computes it. A node
  * whose result is larger than RESULT_MAX and than its different operands together is not folded
- * (expanding a scalar to a large tensor is cheaper at run time). One forward sweep, since operands
- * come first.
+ * (expanding a scalar to a large tensor is cheaper at run time). Weights that are dequantised from
+ * bytes are left to fold-weights, which runs when fuse-quantised has taken those that products of
+ * bytes read. One forward sweep, since operands come first.
  *
  * A model can be made so that every constant is twice as large as the one before. All passes of a
  * run together produce at most BYTES_MIN + BYTES_RATIO times the weights of the module, with at
@@ -158,13 +159,21 @@ static bool is_affordable(weft_passctx *cx, const weft_module *m, weft_node n, u
     return true;
 }
 
+/* A dequantised weight of bytes. */
+static bool is_dequantised(const weft_module *m, weft_node n)
+{
+    return weft_node_op(m, n) == WEFT_OP_DEQUANTIZE_LINEAR &&
+           weft_dtype_size((weft_dtype)weft_val_ttype(m, weft_node_in(m, n, 0))->dtype) == 1;
+}
+
 static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bool *changed)
 {
     weft_module *m = weft_graph_module(g);
     const weft_op *op = weft_node_opdef(m, n);
     uint64_t in_bytes = 0;
     if (!op->eval || (op->traits & WEFT_T_RANDOM) || !operands_are_weights(cx, m, n, &in_bytes) ||
-        !is_affordable(cx, m, n, in_bytes) || !weft_rewrite__allow(cx))
+        !is_affordable(cx, m, n, is_dequantised(m, n) ? 4 * in_bytes : in_bytes) ||
+        !weft_rewrite__allow(cx))
         return WEFT_ERR_OK;
     uint32_t n_out = weft_node_out_count(m, n);
     weft_tensor *out = weft_arena_array(cx->scratch, n_out, sizeof *out);
@@ -181,14 +190,15 @@ static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bo
     return WEFT_ERR_OK;
 }
 
-static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
+/* Folds dequantised weights, or all other nodes. */
+static weft_err fold(weft_passctx *cx, weft_module *m, bool dequantised, bool *changed)
 {
     start_budget(cx, m);
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         weft_graph *g = weft_graph_at(m, i);
         WEFT_FOREACH_NODE (m, g, n) {
             weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
-            if (!weft_rewrite__is_live(g, n))
+            if (!weft_rewrite__is_live(g, n) || is_dequantised(m, n) != dequantised)
                 continue;
             if (fold_content(cx, g, n))
                 *changed = true;
@@ -202,6 +212,16 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     return WEFT_ERR_OK;
 }
 
+static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
+{
+    return fold(cx, m, false, changed);
+}
+
+static weft_err run_weights(weft_passctx *cx, weft_module *m, bool *changed)
+{
+    return fold(cx, m, true, changed);
+}
+
 const weft_pass weft_pass_fold_const = {
     .name = "fold-const",
     .brief = "compute what depends on no input",
@@ -209,4 +229,13 @@ const weft_pass weft_pass_fold_const = {
     .to = WEFT_STAGE_GRAPH,
     .needs = WEFT_FACT_TYPES | WEFT_FACT_CONTENTS,
     .run = run,
+};
+
+const weft_pass weft_pass_fold_weights = {
+    .name = "fold-weights",
+    .brief = "dequantise weights of bytes that no product of bytes reads",
+    .from = WEFT_STAGE_GRAPH,
+    .to = WEFT_STAGE_GRAPH,
+    .needs = WEFT_FACT_TYPES | WEFT_FACT_CONTENTS,
+    .run = run_weights,
 };

@@ -6,8 +6,9 @@
  *
  * Fused: element-wise operators with one f32 operand, and binary ones whose other operand has the
  * shape of the result or is a weight with one element or one per channel. The operator must be the
- * sole user of the convolution or GEMM. If both operands of an addition come from convolutions, the
- * later one is fused with it. The fused node moves to the place of the last operator, so that all
+ * sole user of the convolution or GEMM. A product of bytes (qlinear_conv, qlinear_matmul) also gets
+ * the quantisation of its result. If both operands of an addition come from convolutions, the later
+ * one is fused with it. The fused node moves to the place of the last operator, so that all
  * operands are defined before it. O(nodes). */
 #include "passes/match.h"
 
@@ -22,7 +23,9 @@ static bool is_channel_weight(const weft_module *m, weft_node n, weft_val v)
     if (weft_val_get_kind(m, v) != WEFT_VAL_WEIGHT)
         return false;
     const weft_ttype *w = weft_val_ttype(m, v), *y = weft_val_ttype(m, weft_node_out(m, n, 0));
-    uint32_t channel = weft_node_op(m, n) == WEFT_OP_CONV ? 1 : (uint32_t)y->rank - 1;
+    weft_op_id op = weft_node_op(m, n);
+    bool is_conv = op == WEFT_OP_CONV || op == WEFT_OP_QLINEAR_CONV;
+    uint32_t channel = is_conv ? 1 : (uint32_t)y->rank - 1;
     if (w->rank > y->rank)
         return false;
     for (uint32_t i = 0; i < w->rank; i++) {
@@ -144,6 +147,69 @@ static bool absorb(weft_passctx *cx, weft_graph *g, uint32_t *place, weft_node n
     return true;
 }
 
+/* One element that is a weight. */
+static bool is_number(const weft_module *m, weft_val v)
+{
+    double x;
+    return v.i && weft_rewrite__scalar(m, v, &x);
+}
+
+/* Whether the steps may stand before the quantisation of a product's result: they do not change
+ * when all their numbers are multiplied. */
+static bool steps_scale(const weft_module *m, weft_node n)
+{
+    const weft_attr *a = weft_attrs_find(weft_node_attrs(m, n), WEFT_ATTR_EPILOGUE);
+    weft_step step[WEFT_STEPS_MAX];
+    if (!a)
+        return true;
+    if (weft_steps_parse(a->u.strs, a->n, UINT32_MAX, NULL, (weft_where){0}, step) != WEFT_ERR_OK)
+        return false;
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (step[i].op != WEFT_STEP_RELU && step[i].op != WEFT_STEP_CLIP &&
+            step[i].op != WEFT_STEP_LEAKY_RELU)
+            return false;
+        for (uint32_t k = 0; k < step[i].n_args; k++)
+            if (step[i].arg[k].kind != (k == 0 ? WEFT_ARG_ACC : WEFT_ARG_NUMBER))
+                return false;
+    }
+    return true;
+}
+
+/* quantize_linear(product of bytes) ==> the product with the scale and zero point of its result */
+static bool absorb_quantize(weft_passctx *cx, weft_graph *g, weft_node n)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_op_id op = weft_node_op(m, n);
+    weft_node user = weft_rewrite__sole_user(g, weft_node_out(m, n, 0));
+    if ((op != WEFT_OP_QLINEAR_CONV && op != WEFT_OP_QLINEAR_MATMUL) || !user.i ||
+        weft_node_op(m, user) != WEFT_OP_QUANTIZE_LINEAR)
+        return false;
+    weft_val scale = weft_node_in(m, user, 1), zero = weft_node_in(m, user, 2);
+    weft_attrs attrs = weft_node_attrs(m, user);
+    weft_val y = weft_node_out(m, user, 0);
+    uint8_t dtype = weft_val_ttype(m, y)->dtype;
+    if (!steps_scale(m, n) || !is_number(m, scale) || !is_number(m, zero) ||
+        !weft_match__is_f32(m, scale) || (dtype != WEFT_DTYPE_U8 && dtype != WEFT_DTYPE_I8) ||
+        weft_attrs_int(attrs, WEFT_ATTR_ZERO_FIRST, 0) ||
+        weft_attrs_find(attrs, WEFT_ATTR_PRECISION) ||
+        weft_attrs_int(attrs, WEFT_ATTR_BLOCK_SIZE, 0) || !weft_rewrite__allow(cx))
+        return false;
+    const weft_val param[2] = {scale, zero};
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t at = WEFT_QLINEAR_Y_SCALE + i;
+        if (at < weft_node_in_count(m, n))
+            weft_node_set_in(m, n, at, param[i]);
+        else
+            weft_node_grow_in(m, n, at, param[i]);
+    }
+    weft_type type = weft_val_type(m, y);
+    weft_node_move_before(g, n, user);
+    weft_rewrite__replace_result(g, user, 0, weft_node_out(m, n, 0));
+    weft_node_remove(g, user);
+    weft_val_set_type(m, weft_node_out(m, n, 0), type);
+    return true;
+}
+
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
@@ -158,6 +224,8 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
                 !weft_match__is_f32(m, weft_node_out(m, n, 0)))
                 continue;
             while (absorb(cx, g, place, n))
+                *changed = true;
+            if (absorb_quantize(cx, g, n))
                 *changed = true;
         }
     }

@@ -90,14 +90,24 @@ static bool add_steps(weft_passctx *cx, const weft_module *m, weft_node n, uint3
     return true;
 }
 
-/* An operand of `n` that is an `ew` of the same type with no other user; UINT32_MAX: none. */
+/* Same dims and layout, and the same element type or both f32 or bytes: steps compute in f32, and
+ * bytes are what a step that quantises gives, exactly. */
+static bool joins(const weft_ttype *a, const weft_ttype *b)
+{
+    const uint32_t exact = 1u << WEFT_DTYPE_F32 | 1u << WEFT_DTYPE_U8 | 1u << WEFT_DTYPE_I8;
+    return a->rank == b->rank && a->layout == b->layout &&
+           memcmp(a->dim, b->dim, a->rank * sizeof *a->dim) == 0 &&
+           (a->dtype == b->dtype || ((exact >> a->dtype & 1) && (exact >> b->dtype & 1)));
+}
+
+/* An operand of `n` that is an `ew` of such a type with no other user; UINT32_MAX: none. */
 static uint32_t find_producer(const weft_graph *g, weft_node n)
 {
     const weft_module *m = weft_graph_module(g);
     for (uint32_t i = 0; i < weft_node_in_count(m, n); i++) {
         weft_val v = weft_node_in(m, n, i);
         if (weft_match__maker(m, v, WEFT_OP_EW).i && weft_rewrite__sole_user(g, v).i == n.i &&
-            weft_val_type(m, v).i == weft_val_type(m, weft_node_out(m, n, 0)).i)
+            joins(weft_val_ttype(m, v), weft_val_ttype(m, weft_node_out(m, n, 0))))
             return i;
     }
     return UINT32_MAX;
@@ -113,14 +123,18 @@ static weft_node join(weft_passctx *cx, weft_graph *g, weft_node n, uint32_t at)
         !weft_rewrite__allow(cx))
         return (weft_node){0};
     weft_type type = weft_val_type(m, weft_node_out(m, n, 0));
-    weft_attr attr = WEFT_ATTR_OF_STRS(STEPS, c.text, c.n_text);
+    weft_attr attr[2] = {
+        WEFT_ATTR_OF_STRS(STEPS, c.text, c.n_text),
+        WEFT_ATTR_OF_DTYPE(DTYPE, (weft_dtype)weft_val_ttype(m, weft_node_out(m, n, 0))->dtype)};
+    bool typed = weft_attrs_find(weft_node_attrs(m, n), WEFT_ATTR_DTYPE) ||
+                 weft_attrs_find(weft_node_attrs(m, producer), WEFT_ATTR_DTYPE);
     weft_node_spec spec = {.op = WEFT_OP_EW,
                            .in = c.in,
                            .n_in = c.n_in,
                            .out = &type,
                            .n_out = 1,
-                           .attr = &attr,
-                           .n_attr = 1,
+                           .attr = attr,
+                           .n_attr = typed ? 2 : 1,
                            .loc = weft_node_loc(m, n)};
     weft_node joined = weft_node_insert_before(g, n, &spec);
     weft_rewrite__replace_result(g, n, 0, weft_node_out(m, joined, 0));

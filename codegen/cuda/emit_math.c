@@ -131,6 +131,9 @@ static weft_err express(math *a, weft_op_id id, uint32_t n, const char **out)
     case WEFT_OP_IS_INF:
         return is_inf(a, out);
     case WEFT_OP_BIT_SHIFT:
+        if (weft_dtype_get_class((weft_dtype)weft_cuda__in_type(a->cu, 0)->dtype) ==
+            WEFT_CLASS_SIGNED)
+            return weft_cuda__unsup(a->cu, "shifts of signed integers");
         a->arith = "u64";
         return fold(a, shift[0] == 'L' ? "shift_left" : "shift_right", n, out);
     case WEFT_OP_POW: /* an integer to the power of a float is computed in f64 */

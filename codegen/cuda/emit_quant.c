@@ -54,6 +54,9 @@ weft_err weft_cuda_emit_quantize(weft_cuda *cu, weft_node n)
         weft_attrs_dtype(weft_cuda__attrs(cu), WEFT_ATTR_PRECISION, WEFT_DTYPE_F32);
     if (precision != WEFT_DTYPE_F32)
         return weft_cuda__unsup(cu, "precision of %s", weft_dtype_name(precision));
+    if (weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_ZERO_FIRST, 0))
+        return emit(cu, "quantize",
+                    "quantized_sum<Y>(convert<f32>(x[at]), convert<f32>(scale[i]), (f32)");
     return emit(cu, "quantize", "quantized<Y>(convert<f32>(x[at]), convert<f32>(scale[i]), (f32)");
 }
 
@@ -189,7 +192,8 @@ weft_err weft_cuda_emit_matmul_integer(weft_cuda *cu, weft_node n)
 
 weft_err weft_cuda_emit_qlinear_matmul(weft_cuda *cu, weft_node n)
 {
-    (void)n;
+    if (!weft_cuda__in_type(cu, 7) || weft_node_in_count(weft_cuda__module(cu), n) > 8)
+        return weft_cuda__unsup(cu, "a bias, an epilogue or a result of floats");
     const gemm p = {
         .b = 3, .zero_a = 2, .zero_b = 5, .scale_a = 1, .scale_b = 4, .scale = 6, .zero = 7};
     return emit_gemm(cu, "qlinear_matmul", &p);

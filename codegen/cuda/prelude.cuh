@@ -362,6 +362,20 @@ __device__ inline f32 step_softplus(f32 x)
 {
     return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
 }
+__device__ inline f32 step_quantize(f32 x, f32 scale, f32 zero, f32 lo, f32 hi)
+{
+    const f32 y = rintf(x / scale) + zero;
+    return y > lo ? (y < hi ? y : hi) : lo;
+}
+__device__ inline f32 step_quantize_u8(f32 x, f32 scale, f32 zero)
+{
+    return step_quantize(x, scale, zero, 0, 255);
+}
+__device__ inline f32 step_quantize_i8(f32 x, f32 scale, f32 zero)
+{
+    return step_quantize(x, scale, zero, -128, 127);
+}
+__device__ inline f32 step_dequantize(f32 x, f32 scale, f32 zero) { return (x - zero) * scale; }
 __device__ inline f32 step_where(f32 x, f32 a, f32 b) { return x != 0 ? a : b; }
 __device__ inline f32 step_identity(f32 x) { return x; }
 

@@ -5,7 +5,15 @@
 
 template <class T> __device__ inline T quantized(f32 x, f32 scale, f32 zero)
 {
-    return convert<T>(rintf(x / scale) + zero);
+    const f32 y = rintf(x / scale) + zero;
+    return convert<T>(y == y ? y : -1e30f);
+}
+
+/* The zero point is added before rounding. */
+template <class T> __device__ inline T quantized_sum(f32 x, f32 scale, f32 zero)
+{
+    const f32 y = rintf(x / scale + zero);
+    return convert<T>(y == y ? y : -1e30f);
 }
 
 /* In f64: 32-bit differences times f32 exceed the precision of f32. */

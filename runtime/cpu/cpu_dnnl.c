@@ -280,6 +280,19 @@ weft_err weft_cpu__pack_transposed(weft_prep *p, uint32_t in, weft_cpu_pack **ou
     return err;
 }
 
+weft_err weft_cpu__pack_panels(weft_prep *p, uint32_t in, int64_t n_matrix, int64_t rows,
+                               int64_t cols, weft_cpu_pack **out)
+{
+    const int64_t dim[] = {n_matrix, rows, cols};
+    weft_dnnl_scope scope = weft_dnnl__scope(p->engine);
+    const weft_dnnl_md *from = weft_dnnl__md_by_tag(&scope, 3, dim, dnnl_f32, dnnl_abc);
+    const weft_dnnl_md *to = weft_dnnl__md_by_tag(&scope, 3, dim, dnnl_f32, dnnl_aBc32b);
+    weft_err err =
+        from && to ? get_pack(p->engine, p->in[in].weight, from, to, out) : WEFT_ERR_UNSUP;
+    weft_dnnl__scope_finish(&scope);
+    return err;
+}
+
 const float *weft_cpu__pack_data(const weft_cpu_pack *pack)
 {
     return pack->data;

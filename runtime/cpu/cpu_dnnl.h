@@ -22,6 +22,11 @@ weft_err weft_cpu__prepare_dnnl_onto(weft_prep *p);
 /* Packs operand `in`, a weight [rows, cols] of f32, as [cols, rows], once per engine. The data are
  * NULL when weights are only counted. */
 weft_err weft_cpu__pack_transposed(weft_prep *p, uint32_t in, weft_cpu_pack **out);
+/* Packs operand `in`, a weight of f32 with n_matrix * rows * cols elements, as matrices
+ * [n_matrix][rows / 32][cols][32], rows rounded up to 32 with zeros, once per engine. The data are
+ * NULL when weights are only counted. */
+weft_err weft_cpu__pack_panels(weft_prep *p, uint32_t in, int64_t n_matrix, int64_t rows,
+                               int64_t cols, weft_cpu_pack **out);
 const float *weft_cpu__pack_data(const weft_cpu_pack *pack);
 void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack);
 /* Bytes of packed weights in use. */

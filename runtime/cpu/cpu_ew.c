@@ -27,6 +27,10 @@ float weft_ew__element(const void *p, uint8_t dtype, int64_t i)
         return weft_f16_to_f32(((const uint16_t *)p)[i]);
     case WEFT_DTYPE_BF16:
         return weft_bf16_to_f32(((const uint16_t *)p)[i]);
+    case WEFT_DTYPE_U8:
+        return ((const uint8_t *)p)[i];
+    case WEFT_DTYPE_I8:
+        return ((const int8_t *)p)[i];
     default:
         return ((const uint8_t *)p)[i] ? 1.0f : 0.0f;
     }
@@ -114,6 +118,14 @@ static const float *read_operand(const weft_cpu_ew *ew, ew_part *part, uint32_t 
 
     if (o->flat && o->dtype == WEFT_DTYPE_F32)
         return (const float *)src + from;
+    if (o->flat && o->dtype == WEFT_DTYPE_U8) {
+        ew->vec->from_u8(buffer, (const uint8_t *)src + from, (size_t)n);
+        return buffer;
+    }
+    if (o->flat && o->dtype == WEFT_DTYPE_I8) {
+        ew->vec->from_i8(buffer, (const int8_t *)src + from, (size_t)n);
+        return buffer;
+    }
     if (o->single) {
         if (part->held_n[i] < n)
             copy_run(buffer, src, o->dtype, 0, 0, n);
@@ -143,9 +155,26 @@ static void store_result(const weft_cpu_ew *ew, const float *src, int64_t from, 
         weft_f16_from_f32_array(src, (uint16_t *)out + from, (size_t)n);
     else if (ew->out_dtype == WEFT_DTYPE_BF16)
         weft_bf16_from_f32_array(src, (uint16_t *)out + from, (size_t)n);
+    else if (ew->out_dtype == WEFT_DTYPE_U8 || ew->out_dtype == WEFT_DTYPE_I8)
+        ew->vec->to_bytes((uint8_t *)out + from, src, (size_t)n);
     else if (ew->out_dtype == WEFT_DTYPE_F64)
         for (int64_t i = 0; i < n; i++)
             ((double *)out)[from + i] = src[i];
+}
+
+static const float *argument(const weft_cpu_ew *ew, const ew_part *part, const ew_step *step,
+                             uint32_t k)
+{
+    switch (step->from[k]) {
+    case EW_OPERAND:
+        return part->at[step->idx[k]];
+    case EW_SCALAR:
+        return &ew->scalar[step->idx[k]][k];
+    case EW_BUFFER:
+    case EW_NUMBER:
+        break;
+    }
+    return part->buffer[step->idx[k]];
 }
 
 static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_t n)
@@ -159,8 +188,12 @@ static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_
         const ew_step *step = &ew->step[s];
         const float *arg[WEFT_STEP_ARGS_MAX] = {0};
         for (uint32_t k = 0; k < step->n_args; k++)
-            arg[k] =
-                step->from[k] == EW_OPERAND ? part->at[step->idx[k]] : part->buffer[step->idx[k]];
+            arg[k] = argument(ew, part, step, k);
+        if (ew->quantizes && s + 1 == ew->n_step) {
+            ew->vec->quantize((uint8_t *)ew->arg[ew->out_arg] + from, arg[0], *arg[1], *arg[2],
+                              ew->lo, ew->hi, (size_t)n);
+            return;
+        }
         step->fn(step->dst == EW_BUFFERS ? out : part->buffer[step->dst], arg, (size_t)n);
     }
     if (!direct)

@@ -15,7 +15,8 @@ typedef struct ew_operand {
     float *own; /* constant, expanded at preparation; NULL: none */
 } ew_operand;
 
-typedef enum ew_source { EW_OPERAND, EW_BUFFER, EW_NUMBER } ew_source;
+/* EW_SCALAR: one float, for steps of weft_cpu_vec.step_by. */
+typedef enum ew_source { EW_OPERAND, EW_BUFFER, EW_NUMBER, EW_SCALAR } ew_source;
 
 typedef struct ew_step {
     weft_vec_step fn;
@@ -36,6 +37,9 @@ struct weft_cpu_ew {
     ew_operand operand[EW_OPERANDS];
     ew_step step[WEFT_STEPS_MAX];
     float number[EW_BUFFERS];
+    float scalar[WEFT_STEPS_MAX][WEFT_STEP_ARGS_MAX]; /* by step and argument */
+    bool quantizes; /* the last step is done by weft_cpu_vec.quantize */
+    float lo, hi;   /* limits of its result */
     /* Lanes of the last channel block to set to zero, in elements: distance of images, offset of
      * the block's plane, size of a group, number of lanes. */
     int64_t pad_every, pad_plane, pad_block, pad_lanes;

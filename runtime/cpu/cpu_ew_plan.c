@@ -102,7 +102,8 @@ static bool pad_channels(const weft_slot *in, const weft_slot *out, const ew_ord
 
 static bool dtype_fits(uint8_t dtype)
 {
-    return (weft_dtype_is_float(dtype) && !weft_dtype_is_narrow(dtype)) || dtype == WEFT_DTYPE_BOOL;
+    return (weft_dtype_is_float(dtype) && !weft_dtype_is_narrow(dtype)) ||
+           dtype == WEFT_DTYPE_BOOL || dtype == WEFT_DTYPE_U8 || dtype == WEFT_DTYPE_I8;
 }
 
 static bool set_operand(weft_prep *p, uint32_t i, const ew_order *o, ew_operand *to)
@@ -171,6 +172,12 @@ static bool set_arg(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, uint32
         to->from[k] = EW_BUFFER;
         to->idx[k] = idx; /* index of a step, replaced by a buffer in give_buffers */
         return idx < s;
+    }
+    if (kind == WEFT_ARG_NUMBER && k > 0 && to->fn == ew->vec->step_by[step[s].op]) {
+        to->from[k] = EW_SCALAR;
+        to->idx[k] = s;
+        ew->scalar[s][k] = step[s].arg[k].number;
+        return true;
     }
     if (kind == WEFT_ARG_NUMBER) {
         to->from[k] = EW_NUMBER;
@@ -358,6 +365,16 @@ static void find_affine(weft_cpu_ew *ew)
     ew->affine = relu ? ew->vec->affine16_relu : ew->vec->affine16;
 }
 
+/* The last step quantises by one scale and zero point: it stores the bytes. */
+static void find_quantize(weft_cpu_ew *ew, const weft_step *last)
+{
+    bool is_u8 = last->op == WEFT_STEP_QUANTIZE_U8 && ew->out_dtype == WEFT_DTYPE_U8;
+    bool is_i8 = last->op == WEFT_STEP_QUANTIZE_I8 && ew->out_dtype == WEFT_DTYPE_I8;
+    ew->quantizes = (is_u8 || is_i8) && ew->step[ew->n_step - 1].fn == ew->vec->step_by[last->op];
+    ew->lo = is_u8 ? 0 : -128;
+    ew->hi = is_u8 ? 255 : 127;
+}
+
 static void set_padding(weft_cpu_ew *ew, const weft_slot *out)
 {
     int64_t block = weft_layout_block(out->layout);
@@ -384,7 +401,10 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
     ew->n_step = n_step;
     order_of(out, &order);
     for (uint32_t s = 0; s < n_step; s++) {
-        ew->step[s].fn = ew->vec->step[step[s].op];
+        weft_vec_step by = ew->vec->step_by[step[s].op];
+        bool scalars =
+            by && step[s].arg[1].kind == WEFT_ARG_NUMBER && step[s].arg[2].kind == WEFT_ARG_NUMBER;
+        ew->step[s].fn = scalars ? by : ew->vec->step[step[s].op];
         ew->step[s].n_args = step[s].n_args;
         bool costly = step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG;
         ew->cost_ns += costly ? costly_ns : cheap_ns;
@@ -395,6 +415,7 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
                 return false;
     }
     ew->cost_ns += (double)(ew->n_operand + 1) * 0.1;
+    find_quantize(ew, &step[n_step - 1]);
     merge_steps(ew);
     if (!give_buffers(ew))
         return false;

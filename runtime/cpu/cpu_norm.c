@@ -11,8 +11,8 @@ typedef struct rows_kernel {
     uint32_t threads, n_in;
     int64_t rows, n, channels;
     float eps, factor;
-    float *scale, *shift; /* per channel; owned */
-    bool relu;
+    float *scale, *shift;    /* per channel; owned */
+    bool relu, mean_is_zero; /* rms_norm */
     void *const *arg;
 } rows_kernel;
 
@@ -60,7 +60,9 @@ static void layer_norm_rows(void *cx, int64_t begin, int64_t end)
     const rows_kernel *k = cx;
     const float *x = k->arg[0], *bias = k->n_in > 2 ? k->arg[2] : NULL;
     float *y = k->arg[k->n_in];
-    for (int64_t r = begin; r < end; r++)
+    for (int64_t r = begin; r < end && k->mean_is_zero; r++)
+        k->vec->rms_norm(y + r * k->n, x + r * k->n, k->arg[1], k->eps, (size_t)k->n);
+    for (int64_t r = begin; r < end && !k->mean_is_zero; r++)
         k->vec->layer_norm(y + r * k->n, x + r * k->n, k->arg[1], bias, k->eps, (size_t)k->n);
 }
 
@@ -88,9 +90,11 @@ weft_err weft_cpu__prepare_layer_norm(weft_prep *p)
     if (weft_slot_numel(&p->in[1]) != n ||
         (p->n_in > 2 && p->in[2].present && weft_slot_numel(&p->in[2]) != n))
         return WEFT_ERR_OK;
-    rows_kernel *k = create_rows(p, run_layer_norm, "layer_norm");
+    bool is_rms = p->op == WEFT_OP_RMS_NORM;
+    rows_kernel *k = create_rows(p, run_layer_norm, is_rms ? "rms_norm" : "layer_norm");
     if (!k)
         return WEFT_ERR_NOMEM;
+    k->mean_is_zero = is_rms;
     k->rows = weft_slot_count(&p->in[0], 0, axis);
     k->n = n;
     k->eps = (float)weft_attrs_float(p->attrs, WEFT_ATTR_EPSILON, 1e-5);

@@ -1,9 +1,9 @@
 /* Recurrent layers: lstm, gru, rnn.
  *
  * The product of all inputs with W is one GEMM before the loop over time steps. In a time step, the
- * states of up to WEFT_VEC_ROWS sequences are multiplied by R, and the cell is computed by vector
- * loops over gates. Directions and blocks of sequences are independent of each other and run in
- * parallel; a block runs all its time steps on one thread. */
+ * states of a block of sequences are multiplied by R, and the cell is computed by vector loops over
+ * gates. Directions and blocks of sequences are independent of each other and run in parallel; a
+ * block runs all its time steps on one thread. A single block shares out the product with R. */
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_int.h"
 
@@ -19,6 +19,8 @@ enum { OUT_Y, OUT_H, OUT_C, OUT_COUNT };
 
 /* Roughly, nanoseconds of one multiplication in the product with R. */
 static const double multiply_ns = 0.03;
+/* Sequences of a block at most: R is read once a block and time step. */
+enum { ROWS_MAX = 32 };
 
 typedef struct rnn_kernel {
     weft_rnn_layer n;
@@ -27,7 +29,8 @@ typedef struct rnn_kernel {
     uint32_t threads, n_in, n_out;
     bool in[IN_COUNT], out[OUT_COUNT]; /* which are present */
     bool long_lens;                    /* lengths are int64 */
-    weft_cpu_pack *r;                  /* [h, directions * gates * h] */
+    int64_t m;                         /* h rounded up to WEFT_VEC_PANEL */
+    weft_cpu_pack *r;                  /* [directions * gates][m / 32][h][32] */
     /* The product with W: args x, w, gates, scratch. */
     weft_kernel_fn run_product;
     void *product;
@@ -43,11 +46,12 @@ typedef struct rnn_kernel {
 typedef struct rnn_block {
     const rnn_kernel *k;
     int64_t d, first, rows;
-    const float *r;       /* R of this direction, transposed; pitch of all directions */
+    const float *r;       /* R of this direction, packed */
     const float *bias;    /* sum of both biases, or NULL */
     const float *bias_rh; /* R's bias of gate h with reset_after, or NULL */
     const float *peep;    /* NULL: none */
-    float *h, *c, *g, *reset, *factor; /* [rows, ...]; factor: ones */
+    float *h, *c, *reset; /* [rows, h] */
+    float *g;             /* sums of gates: [rows, gates, m] */
 } rnn_block;
 
 static const void *operand(const rnn_kernel *k, uint32_t i)
@@ -129,7 +133,7 @@ static void cell_lstm(const rnn_block *s, float *g, float *h, float *c)
     const rnn_kernel *k = s->k;
     const weft_rnn_act *act = k->n.act[s->d];
     int64_t m = k->n.h;
-    float *i = g, *o = g + m, *f = g + 2 * m, *next = g + 3 * m;
+    float *i = g, *o = g + k->m, *f = g + 2 * k->m, *next = g + 3 * k->m;
     if (s->peep) {
         multiply_add(k, i, s->peep, c, i, m);
         multiply_add(k, f, s->peep + 2 * m, c, f, m);
@@ -156,19 +160,40 @@ static void cell_gru(const rnn_block *s, float *g, float *h)
 {
     const rnn_kernel *k = s->k;
     int64_t m = k->n.h;
-    float *z = g, *next = g + 2 * m, *change = g + m;
+    float *z = g, *change = g + k->m, *next = g + 2 * k->m;
     activate_gate(k, &k->n.act[s->d][1], next, m);
     k->vec->step[WEFT_STEP_SUB](change, (const float *const[]){h, next}, (size_t)m);
     multiply_add(k, h, z, change, next, m);
 }
 
-/* out[rows][cols] = x[rows][h] R[h][first .. first + cols) */
-static void times_r(const rnn_block *s, float *out, const float *x, int64_t first, int64_t cols)
+typedef struct r_product {
+    const rnn_block *s;
+    const float *x;
+    int64_t first; /* panel */
+} r_product;
+
+static void multiply_panels(void *cx, int64_t begin, int64_t end)
+{
+    const r_product *p = cx;
+    const rnn_kernel *k = p->s->k;
+    for (int64_t i = p->first + begin; i < p->first + end; i++)
+        k->vec->panel(p->s->g + i * WEFT_VEC_PANEL, (size_t)((int64_t)k->n.cell * k->m), p->x,
+                      (size_t)k->n.h, (size_t)p->s->rows, p->s->r + i * k->n.h * WEFT_VEC_PANEL,
+                      (size_t)k->n.h);
+}
+
+/* Sums of n gates from gate `first` on: x[rows][h] R. */
+static void times_r(const rnn_block *s, const float *x, int64_t first, int64_t n)
 {
     const rnn_kernel *k = s->k;
-    size_t pitch = (size_t)gates_of(k);
-    k->vec->pv(out, pitch, x, (size_t)k->n.h, (size_t)s->rows, s->r + first,
-               pitch * (size_t)k->n.n_dir, (size_t)k->n.h, (size_t)cols, s->factor);
+    int64_t panels = k->m / WEFT_VEC_PANEL;
+    r_product p = {s, x, first * panels};
+    if (k->n.n_dir * k->blocks == 1)
+        weft_par_for(k->threads, n * panels,
+                     (double)(s->rows * k->n.h * WEFT_VEC_PANEL) * multiply_ns, multiply_panels,
+                     &p);
+    else
+        multiply_panels(&p, 0, n * panels);
 }
 
 /* The gates' sums of W for the time step that sequence b is at, and that step; -1: the sequence has
@@ -185,58 +210,63 @@ static int64_t find_step(const rnn_block *s, int64_t at, int64_t b, const float 
     return t;
 }
 
-/* Adds W's sums and the biases to n values from `from` on of the sums g. */
-static void add_inputs(const rnn_block *s, float *g, const float *gates, int64_t from, int64_t n)
+/* Adds W's sums and the biases to n gates from gate `first` on. */
+static void add_inputs(const rnn_block *s, float *g, const float *gates, int64_t first, int64_t n)
 {
-    add(s->k, g + from, gates + from, n);
-    if (s->bias)
-        add(s->k, g + from, s->bias + from, n);
+    int64_t h = s->k->n.h, m = s->k->m;
+    for (int64_t i = first; i < first + n; i++) {
+        add(s->k, g + i * m, gates + i * h, h);
+        if (s->bias)
+            add(s->k, g + i * m, s->bias + i * h, h);
+    }
 }
 
 /* Gates z and r of all sequences, then the sum of gate h. */
 static void sum_gru(const rnn_block *s, int64_t at)
 {
     const rnn_kernel *k = s->k;
-    int64_t m = k->n.h, pitch = 3 * m;
+    int64_t h = k->n.h, m = k->m;
+    const weft_rnn_act *act = k->n.act[s->d];
     const float *gates;
-    times_r(s, s->g, s->h, 0, k->n.reset_after ? 3 * m : 2 * m);
+    times_r(s, s->h, 0, k->n.reset_after ? 3 : 2);
     for (int64_t i = 0; i < s->rows; i++) {
-        float *g = s->g + i * pitch, *r = g + m;
+        float *g = s->g + i * 3 * m, *r = g + m, *next = g + 2 * m;
         if (find_step(s, at, s->first + i, &gates) < 0) {
-            memset(s->reset + i * m, 0, (size_t)m * sizeof *g);
+            memset(s->reset + i * h, 0, (size_t)h * sizeof *g);
             continue;
         }
-        add_inputs(s, g, gates, 0, 2 * m);
-        activate_gate(k, &k->n.act[s->d][0], g, 2 * m);
+        add_inputs(s, g, gates, 0, 2);
+        activate_gate(k, act, g, h);
+        activate_gate(k, act, r, h);
         if (!k->n.reset_after) {
-            multiply(k, s->reset + i * m, r, s->h + i * m, m);
+            multiply(k, s->reset + i * h, r, s->h + i * h, h);
             continue;
         }
         if (s->bias_rh)
-            add(k, g + 2 * m, s->bias_rh, m);
-        multiply(k, g + 2 * m, r, g + 2 * m, m);
+            add(k, next, s->bias_rh, h);
+        multiply(k, next, r, next, h);
     }
     if (!k->n.reset_after)
-        times_r(s, s->g + 2 * m, s->reset, 2 * m, m);
+        times_r(s, s->reset, 2, 1);
 }
 
 static void run_step(const rnn_block *s, int64_t at)
 {
     const rnn_kernel *k = s->k;
-    int64_t m = k->n.h, pitch = gates_of(k);
+    int64_t m = k->n.h, n_gate = k->n.cell;
     bool gru = k->n.cell == WEFT_CELL_GRU;
     float *y = result(k, OUT_Y);
     const float *gates;
     if (gru)
         sum_gru(s, at);
     else
-        times_r(s, s->g, s->h, 0, pitch);
+        times_r(s, s->h, 0, n_gate);
     for (int64_t i = 0; i < s->rows; i++) {
-        float *g = s->g + i * pitch, *h = s->h + i * m;
+        float *g = s->g + i * n_gate * k->m, *h = s->h + i * m;
         int64_t b = s->first + i, t = find_step(s, at, b, &gates);
         if (t < 0)
             continue;
-        add_inputs(s, g, gates, gru ? 2 * m : 0, gru ? m : pitch);
+        add_inputs(s, g, gates, gru ? 2 : 0, gru ? 1 : n_gate);
         if (k->n.cell == WEFT_CELL_LSTM) {
             cell_lstm(s, g, h, s->c + i * m);
         } else if (gru) {
@@ -278,20 +308,17 @@ static rnn_block make_block(const rnn_kernel *k, int64_t i)
     rnn_block s = {.k = k, .d = d, .first = i % k->blocks * k->rows};
     const float *bias = operand(k, IN_BIAS), *peep = operand(k, IN_PEEP);
     s.rows = k->n.n_batch - s.first < k->rows ? k->n.n_batch - s.first : k->rows;
-    s.r = weft_cpu__pack_data(k->r) + d * pitch;
+    s.r = weft_cpu__pack_data(k->r) + d * (int64_t)k->n.cell * k->m * m;
     if (bias) {
         s.bias = (const float *)(const void *)(scratch(k) + k->bias_at) + d * pitch;
         if (k->n.cell == WEFT_CELL_GRU && k->n.reset_after)
             s.bias_rh = bias + d * 2 * pitch + pitch + 2 * m;
     }
     s.peep = peep ? peep + d * 3 * m : NULL;
-    s.factor = (float *)(void *)(scratch(k) + k->work_at) + (uint64_t)i * k->work_floats;
-    s.h = s.factor + WEFT_VEC_ROWS;
+    s.g = (float *)(void *)(scratch(k) + k->work_at) + (uint64_t)i * k->work_floats;
+    s.h = s.g + k->rows * (int64_t)k->n.cell * k->m;
     s.c = s.h + k->rows * m;
     s.reset = s.c + k->rows * m;
-    s.g = s.reset + k->rows * m;
-    for (int r = 0; r < WEFT_VEC_ROWS; r++)
-        s.factor[r] = 1;
     return s;
 }
 
@@ -405,11 +432,11 @@ static weft_err prepare_products(weft_prep *p, rnn_kernel *k, uint64_t *out_scra
     const weft_attr trans_b = {.key = WEFT_ATTR_TRANS_B, .kind = WEFT_KIND_INT, .u.i = 1};
     const weft_slot in[2] = {as_matrix(&p->in[IN_X], rows, n->n_in),
                              as_matrix(&p->in[IN_W], cols, n->n_in)};
-    const weft_slot r = as_matrix(&p->in[IN_R], cols, n->h);
+
     weft_slot gates = {.present = true, .tensor = {.dtype = WEFT_DTYPE_F32, .rank = 2}};
     gates.tensor.dim[0] = rows;
     gates.tensor.dim[1] = cols;
-    weft_prep product = *p, pack = *p;
+    weft_prep product = *p;
     product.op = WEFT_OP_MATMUL;
     product.attrs = (weft_attrs){&trans_b, 1};
     product.in = in;
@@ -424,8 +451,7 @@ static weft_err prepare_products(weft_prep *p, rnn_kernel *k, uint64_t *out_scra
     k->destroy_product = product.destroy;
     *out_scratch = product.scratch_bytes;
     snprintf(k->variant, sizeof k->variant, "%s+%s", k->vec->name, product.variant);
-    pack.in = &r;
-    return weft_cpu__pack_transposed(&pack, 0, &k->r);
+    return weft_cpu__pack_panels(p, IN_R, n->n_dir * (int64_t)n->cell, n->h, n->h, &k->r);
 }
 
 /* Scratch memory: the GEMM's own, gates, biases, working memory of the blocks. */
@@ -440,7 +466,7 @@ static bool place_scratch(weft_prep *p, rnn_kernel *k, uint64_t at)
     k->bias_at = weft_align_up(bytes, 64);
     k->work_at = weft_align_up(k->bias_at + gates * sizeof(float), 64);
     k->work_floats =
-        weft_align_up(WEFT_VEC_ROWS + (uint64_t)k->rows * (3 * m + (uint64_t)gates_of(k)), 16);
+        weft_align_up((uint64_t)k->rows * (3 * m + (uint64_t)k->n.cell * (uint64_t)k->m), 16);
     return weft_size_mul(k->work_floats * sizeof(float), tasks, &bytes) &&
            weft_size_add(bytes, k->work_at, &p->scratch_bytes);
 }
@@ -448,7 +474,7 @@ static bool place_scratch(weft_prep *p, rnn_kernel *k, uint64_t at)
 static void split_batch(rnn_kernel *k)
 {
     int64_t share = (k->n.n_batch * k->n.n_dir + k->threads - 1) / k->threads;
-    k->rows = share < WEFT_VEC_ROWS ? share : WEFT_VEC_ROWS;
+    k->rows = share < ROWS_MAX ? share : ROWS_MAX;
     k->rows = k->rows < k->n.n_batch ? k->rows : k->n.n_batch;
     k->blocks = (k->n.n_batch + k->rows - 1) / k->rows;
 }
@@ -459,6 +485,7 @@ static rnn_kernel *create_rnn(weft_prep *p, const weft_rnn_layer *n)
     if (!k)
         return NULL;
     k->n = *n;
+    k->m = (int64_t)weft_align_up((uint64_t)n->h, WEFT_VEC_PANEL);
     k->engine = p->engine;
     k->vec = weft_cpu__of(p)->vec;
     k->threads = weft_cpu__of(p)->threads;

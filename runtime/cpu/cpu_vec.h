@@ -13,10 +13,23 @@ typedef void (*weft_vec_step)(float *dst, const float *const *arg, size_t n);
 /* Attention: keys of a head are packed in blocks of 32, [dim][32]; queries are processed 8 rows at
  * a time. */
 enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
+/* Columns of a matrix that `panel` multiplies by. */
+enum { WEFT_VEC_PANEL = 32 };
 
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
+    /* As `step`, but arguments 1 and 2 are one float each; NULL: none. */
+    weft_vec_step step_by[WEFT_STEP_COUNT];
+    void (*from_u8)(float *y, const uint8_t *x, size_t n);
+    void (*from_i8)(float *y, const int8_t *x, size_t n);
+    /* The low byte of whole numbers. */
+    void (*to_bytes)(uint8_t *y, const float *x, size_t n);
+    /* x / scale, rounded half to even, + zero, saturated to [lo, hi]; NaN gives lo. */
+    void (*quantize)(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
+                     size_t n);
+    /* Extends [*lo, *hi] by x; NaN is skipped. */
+    void (*range)(const float *x, size_t n, float *lo, float *hi);
     /* x * y + z, and relu(x * y + z). */
     weft_vec_step multiply_add, multiply_add_relu;
     /* y = x * scale + shift */
@@ -44,6 +57,10 @@ typedef struct weft_cpu_vec {
     /* bias may be NULL */
     void (*layer_norm)(float *y, const float *x, const float *scale, const float *bias, float eps,
                        size_t n);
+    /* y[i] = x[i] / sqrt(mean of the squares + eps) * scale[i] */
+    void (*rms_norm)(float *y, const float *x, const float *scale, float eps, size_t n);
+    /* (y[i], y[n + i]) = (x[i], x[n + i]) turned by the angle of cosine c[i] and sine s[i] */
+    void (*rotate)(float *y, const float *x, const float *c, const float *s, size_t n);
     void (*softmax)(float *y, const float *x, size_t n);
     /* x[i] = mask[i] ? x[i] : fill */
     void (*mask)(float *x, const uint8_t *mask, float fill, size_t n);
@@ -58,6 +75,9 @@ typedef struct weft_cpu_vec {
     /* out[r][0..cols) = factor[r] * sum over n keys of p[r][key] * v[key][0..cols), rows <= 8. */
     void (*pv)(float *out, size_t out_stride, const float *p, size_t p_stride, size_t rows,
                const float *v, size_t v_stride, size_t n, size_t cols, const float *factor);
+    /* out[r][0..32) = sum over i < n of x[r][i] * packed[i][0..32) */
+    void (*panel)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
+                  const float *packed, size_t n);
 } weft_cpu_vec;
 
 extern const weft_cpu_vec weft_cpu_vec_base;

@@ -206,6 +206,16 @@ INLINE vf softplus_v(vf x)
     return max_v(x, splat(0.0f)) + log_v(1.0f + exp_v(-abs_v(x)));
 }
 
+/* x / scale, rounded half to even, + zero, saturated; NaN gives lo. Adding and subtracting 1.5 *
+ * 2^23 rounds numbers below 2^22. */
+INLINE vf quantize_v(vf x, vf scale, vf zero, float lo, float hi)
+{
+    const vf magic = splat(12582912.0f), bound = splat(4e6f);
+    vf y = (min_v(max_v(x / scale, -bound), bound) + magic) - magic + zero;
+    y = pick(y > lo, y, splat(lo));
+    return min_v(y, splat(hi));
+}
+
 /* -- Steps ---------------------------------------------------------------------------------- */
 
 #define STEP(name, expr)                                                   \
@@ -266,8 +276,20 @@ STEP(elu, pick(x < 0.0f, y *(exp_v(x) - 1.0f), x))
 STEP(clip, min_v(max_v(x, y), z))
 STEP(hard_sigmoid, min_v(max_v(x *y + z, splat(0.0f)), splat(1.0f)))
 STEP(where, pick(x != 0.0f, y, z))
+STEP(quantize_u8, quantize_v(x, y, z, 0.0f, 255.0f))
+STEP(quantize_i8, quantize_v(x, y, z, -128.0f, 127.0f))
+STEP(dequantize, (x - z) * y)
 STEP(multiply_add, x *y + z)
 STEP(multiply_add_relu, max_v(x *y + z, splat(0.0f)))
+#undef LOAD
+/* As above, with one scale and one zero point for all elements. */
+#define LOAD(from)               \
+    GET(x, 0, from)              \
+    const vf y = splat(*arg[1]); \
+    const vf z = splat(*arg[2]);
+STEP(quantize_u8_by, quantize_v(x, y, z, 0.0f, 255.0f))
+STEP(quantize_i8_by, quantize_v(x, y, z, -128.0f, 127.0f))
+STEP(dequantize_by, (x - z) * y)
 #undef LOAD
 
 static void step_pow(float *dst, const float *const *arg, size_t n)
@@ -276,6 +298,75 @@ static void step_pow(float *dst, const float *const *arg, size_t n)
         dst[i] = arg[1][i] == 2.0f   ? arg[0][i] * arg[0][i]
                  : arg[1][i] == 3.0f ? arg[0][i] * arg[0][i] * arg[0][i]
                                      : powf(arg[0][i], arg[1][i]);
+}
+
+/* -- Bytes ---------------------------------------------------------------------------------- */
+
+typedef uint8_t vu8 __attribute__((vector_size(VEC_LANES), aligned(1), may_alias));
+typedef int8_t vi8 __attribute__((vector_size(VEC_LANES), aligned(1), may_alias));
+
+static void from_u8(float *y, const uint8_t *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i,
+              __builtin_convertvector(__builtin_convertvector(*(const vu8 *)(x + i), vi), vf));
+    for (; i < n; i++)
+        y[i] = x[i];
+}
+
+static void from_i8(float *y, const int8_t *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i,
+              __builtin_convertvector(__builtin_convertvector(*(const vi8 *)(x + i), vi), vf));
+    for (; i < n; i++)
+        y[i] = x[i];
+}
+
+static void to_bytes(uint8_t *y, const float *x, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(vu8 *)(y + i) = __builtin_convertvector(__builtin_convertvector(load(x + i), vi), vu8);
+    for (; i < n; i++)
+        y[i] = (uint8_t)(int32_t)x[i];
+}
+
+static void quantize(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
+                     size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf q = quantize_v(load(x + i), splat(scale), splat(zero), lo, hi);
+        *(vu8 *)(y + i) = __builtin_convertvector(__builtin_convertvector(q, vi), vu8);
+    }
+    if (i < n) {
+        float t[LANES];
+        store(t, quantize_v(load_part(x + i, n - i, 0), splat(scale), splat(zero), lo, hi));
+        to_bytes(y + i, t, n - i);
+    }
+}
+
+static void range(const float *x, size_t n, float *lo, float *hi)
+{
+    vf a = splat(*lo), b = splat(*hi);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf v = load(x + i);
+        a = pick(v < a, v, a);
+        b = pick(v > b, v, b);
+    }
+    if (i < n) {
+        vf v = load_part(x + i, n - i, *lo);
+        a = pick(v < a, v, a);
+        b = pick(v > b, v, b);
+    }
+    for (int l = 0; l < LANES; l++) {
+        *lo = a[l] < *lo ? a[l] : *lo;
+        *hi = b[l] > *hi ? b[l] : *hi;
+    }
 }
 
 /* -- Rows ----------------------------------------------------------------------------------- */
@@ -414,6 +505,31 @@ static void layer_norm(float *y, const float *x, const float *scale, const float
     }
     for (; i < n; i++)
         y[i] = (x[i] - mean) * r * scale[i] + (bias ? bias[i] : 0.0f);
+}
+
+static void rms_norm(float *y, const float *x, const float *scale, float eps, size_t n)
+{
+    float r = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, load(x + i) * r * load(scale + i));
+    for (; i < n; i++)
+        y[i] = x[i] * r * scale[i];
+}
+
+static void rotate(float *y, const float *x, const float *c, const float *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf a = load(x + i), b = load(x + n + i), u = load(c + i), v = load(s + i);
+        store(y + i, u * a - v * b);
+        store(y + n + i, v * a + u * b);
+    }
+    for (; i < n; i++) {
+        float a = x[i], b = x[n + i];
+        y[i] = c[i] * a - s[i] * b;
+        y[n + i] = s[i] * a + c[i] * b;
+    }
 }
 
 static float exp_shift(float *x, size_t n, float *out_max)
@@ -641,6 +757,65 @@ static void pv(float *out, size_t out_stride, const float *p, size_t p_stride, s
         }
 }
 
+/* -- Panels --------------------------------------------------------------------------------- */
+
+/* R rows times 2 vectors of columns, with U sums for each, so that 8 independent ones hide the
+ * latency of a multiplication. */
+#define PANEL(R, U)                                                                       \
+    INLINE void panel_##R(float *out, size_t out_stride, const float *x, size_t x_stride, \
+                          const float *w, size_t n)                                       \
+    {                                                                                     \
+        vf a[U][R][2];                                                                    \
+        size_t i = 0;                                                                     \
+        for (int u = 0; u < U; u++)                                                       \
+            for (int r = 0; r < R; r++)                                                   \
+                a[u][r][0] = a[u][r][1] = splat(0);                                       \
+        for (; i + U <= n; i += U)                                                        \
+            for (int u = 0; u < U; u++) {                                                 \
+                const float *row = w + (i + (size_t)u) * WEFT_VEC_PANEL;                  \
+                vf lo = load(row), hi = load(row + LANES);                                \
+                for (int r = 0; r < R; r++) {                                             \
+                    float f = x[(size_t)r * x_stride + i + (size_t)u];                    \
+                    a[u][r][0] += lo * f;                                                 \
+                    a[u][r][1] += hi * f;                                                 \
+                }                                                                         \
+            }                                                                             \
+        for (; i < n; i++)                                                                \
+            for (int r = 0; r < R; r++) {                                                 \
+                float f = x[(size_t)r * x_stride + i];                                    \
+                a[0][r][0] += load(w + i * WEFT_VEC_PANEL) * f;                           \
+                a[0][r][1] += load(w + i * WEFT_VEC_PANEL + LANES) * f;                   \
+            }                                                                             \
+        for (int r = 0; r < R; r++)                                                       \
+            for (int c = 0; c < 2; c++) {                                                 \
+                vf s = a[0][r][c];                                                        \
+                for (int u = 1; u < U; u++)                                               \
+                    s += a[u][r][c];                                                      \
+                store(out + (size_t)r * out_stride + (size_t)c * LANES, s);               \
+            }                                                                             \
+    }
+PANEL(8, 1)
+PANEL(4, 1)
+PANEL(2, 2)
+PANEL(1, 4)
+
+static void panel(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
+                  const float *packed, size_t n)
+{
+    for (size_t c = 0; c < WEFT_VEC_PANEL; c += 2 * LANES) {
+        const float *w = packed + c;
+        size_t r = 0;
+        for (; LANES == 16 && r + 8 <= rows; r += 8)
+            panel_8(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+        for (; r + 4 <= rows; r += 4)
+            panel_4(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+        for (; r + 2 <= rows; r += 2)
+            panel_2(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+        for (; r < rows; r++)
+            panel_1(out + r * out_stride + c, out_stride, x + r * x_stride, x_stride, w, n);
+    }
+}
+
 /* -- The table ------------------------------------------------------------------------------ */
 
 const weft_cpu_vec VEC_TABLE = {
@@ -677,7 +852,21 @@ const weft_cpu_vec VEC_TABLE = {
             [WEFT_STEP_SOFTPLUS] = step_softplus,
             [WEFT_STEP_WHERE] = step_where,
             [WEFT_STEP_IDENTITY] = step_identity,
+            [WEFT_STEP_QUANTIZE_U8] = step_quantize_u8,
+            [WEFT_STEP_QUANTIZE_I8] = step_quantize_i8,
+            [WEFT_STEP_DEQUANTIZE] = step_dequantize,
         },
+    .step_by =
+        {
+            [WEFT_STEP_QUANTIZE_U8] = step_quantize_u8_by,
+            [WEFT_STEP_QUANTIZE_I8] = step_quantize_i8_by,
+            [WEFT_STEP_DEQUANTIZE] = step_dequantize_by,
+        },
+    .from_u8 = from_u8,
+    .from_i8 = from_i8,
+    .to_bytes = to_bytes,
+    .quantize = quantize,
+    .range = range,
     .multiply_add = step_multiply_add,
     .multiply_add_relu = step_multiply_add_relu,
     .affine = affine,
@@ -692,10 +881,13 @@ const weft_cpu_vec VEC_TABLE = {
     .axpy = axpy,
     .sum16 = sum16,
     .layer_norm = layer_norm,
+    .rms_norm = rms_norm,
+    .rotate = rotate,
     .softmax = softmax,
     .mask = mask,
     .exp_shift = exp_shift,
     .transpose = transpose,
     .qk = qk,
     .pv = pv,
+    .panel = panel,
 };

@@ -182,6 +182,12 @@ static dnnl_primitive_attr_t create_attr(const weft_dnnl_attr *from, weft_dnnl_m
 
 /* -- Primitive descriptors ------------------------------------------------------------------ */
 
+/* NULL for an absent operand. */
+static const void *desc_of(const weft_dnnl_md *md)
+{
+    return md ? md->desc : NULL;
+}
+
 /* Takes pd. */
 static weft_dnnl_pd *own_pd(weft_dnnl_scope *scope, dnnl_primitive_desc_t pd)
 {
@@ -218,8 +224,8 @@ weft_dnnl_pd *weft_dnnl__conv(weft_dnnl_scope *scope, const weft_dnnl_attr *attr
 {
     if (!x || !w || !y)
         return NULL;
-    const weft_dnnl_op op = {dnnl_convolution,      alg,     window, x->desc, w->desc,
-                             weft_dnnl__desc(bias), y->desc, NULL};
+    const weft_dnnl_op op = {dnnl_convolution, alg,           window, x->desc,
+                             w->desc,          desc_of(bias), y->desc};
     return describe(scope, &op, attr, conv_masks(x, w));
 }
 
@@ -235,9 +241,8 @@ weft_dnnl_pd *weft_dnnl__deconv(weft_dnnl_scope *scope, const weft_dnnl_attr *at
                              window,
                              x->desc,
                              w->desc,
-                             weft_dnnl__desc(bias),
-                             y->desc,
-                             NULL};
+                             desc_of(bias),
+                             y->desc};
     return describe(scope, &op, attr, conv_masks(x, w));
 }
 
@@ -247,11 +252,8 @@ weft_dnnl_pd *weft_dnnl__matmul(weft_dnnl_scope *scope, const weft_dnnl_attr *at
 {
     if (!a || !b || !y)
         return NULL;
-    const weft_dnnl_op op = {.kind = dnnl_matmul,
-                             .x = a->desc,
-                             .w = b->desc,
-                             .bias = weft_dnnl__desc(bias),
-                             .y = y->desc};
+    const weft_dnnl_op op = {
+        .kind = dnnl_matmul, .x = a->desc, .w = b->desc, .bias = desc_of(bias), .y = y->desc};
     int column = 1 << (y->rank - 1);
     return describe(scope, &op, attr, (weft_dnnl_masks){column, column});
 }
@@ -273,14 +275,6 @@ weft_dnnl_pd *weft_dnnl__prelu(weft_dnnl_scope *scope, const weft_dnnl_md *x,
     if (!x || !slope)
         return NULL;
     const weft_dnnl_op op = {.kind = dnnl_prelu, .x = x->desc, .w = slope->desc, .y = x->desc};
-    return describe(scope, &op, NULL, (weft_dnnl_masks){0});
-}
-
-weft_dnnl_pd *weft_dnnl__rnn(weft_dnnl_scope *scope, const weft_dnnl_rnn *rnn)
-{
-    const weft_dnnl_op op = {.kind = dnnl_rnn, .alg = rnn->alg, .rnn = rnn};
-    if (!rnn->x || !rnn->w || !rnn->r || !rnn->bias || !rnn->y)
-        return NULL;
     return describe(scope, &op, NULL, (weft_dnnl_masks){0});
 }
 

@@ -157,17 +157,6 @@ weft_dnnl_pd *weft_dnnl__reorder(weft_dnnl_scope *scope, const weft_dnnl_md *fro
 weft_dnnl_pd *weft_dnnl__prelu(weft_dnnl_scope *scope, const weft_dnnl_md *x,
                                const weft_dnnl_md *slope);
 
-typedef struct weft_dnnl_rnn {
-    dnnl_alg_kind_t alg;        /* dnnl_vanilla_lstm, _gru, _rnn, or dnnl_lbr_gru */
-    dnnl_alg_kind_t activation; /* vanilla_rnn only */
-    float alpha;                /* slope of its relu */
-    dnnl_rnn_direction_t direction;
-    const weft_dnnl_md *x, *h0, *c0, *w, *r, *peephole, *bias, *y, *h, *c; /* NULL: absent */
-} weft_dnnl_rnn;
-
-/* A recurrent layer of prop_kind forward_inference. */
-weft_dnnl_pd *weft_dnnl__rnn(weft_dnnl_scope *scope, const weft_dnnl_rnn *rnn);
-
 /* A descriptor of an operand (dnnl_query_src_md, dnnl_query_weights_md ...); NULL: has none. */
 const weft_dnnl_md *weft_dnnl__pd_md(weft_dnnl_scope *scope, const weft_dnnl_pd *pd,
                                      dnnl_query_t what, int index);

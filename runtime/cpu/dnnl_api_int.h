@@ -40,15 +40,9 @@ typedef struct weft_dnnl_op {
     dnnl_alg_kind_t alg;
     const weft_dnnl_window *window;
     const void *x, *w, *bias, *y; /* the library's descriptors of memory */
-    const weft_dnnl_rnn *rnn;
 } weft_dnnl_op;
 
 dnnl_status_t weft_dnnl__describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                   const weft_dnnl_op *op, dnnl_primitive_attr_t attr);
-
-static inline const void *weft_dnnl__desc(const weft_dnnl_md *md)
-{
-    return md ? md->desc : NULL;
-}
 
 #endif

@@ -202,34 +202,8 @@ typedef union descriptor {
     dnnl_matmul_desc_t matmul;
     dnnl_pooling_v2_desc_t pool;
     dnnl_prelu_desc_t prelu;
-    dnnl_rnn_desc_t rnn;
-} descriptor;
 
-static dnnl_status_t init_rnn(dnnl_rnn_desc_t *out, const weft_dnnl_rnn *n)
-{
-    const void *x = weft_dnnl__desc(n->x), *h0 = weft_dnnl__desc(n->h0);
-    const void *w = weft_dnnl__desc(n->w), *r = weft_dnnl__desc(n->r);
-    const void *bias = weft_dnnl__desc(n->bias), *y = weft_dnnl__desc(n->y);
-    const void *h = weft_dnnl__desc(n->h);
-    switch (n->alg) {
-    case dnnl_vanilla_lstm:
-        return dnnl_lstm_forward_desc_init_v2(
-            out, dnnl_forward_inference, n->direction, x, h0, weft_dnnl__desc(n->c0), w, r,
-            weft_dnnl__desc(n->peephole), bias, y, h, weft_dnnl__desc(n->c), dnnl_rnn_flags_undef);
-    case dnnl_vanilla_rnn:
-        return dnnl_vanilla_rnn_forward_desc_init(out, dnnl_forward_inference, n->activation,
-                                                  n->direction, x, h0, w, r, bias, y, h,
-                                                  dnnl_rnn_flags_undef, n->alpha, 0);
-    case dnnl_vanilla_gru:
-        return dnnl_gru_forward_desc_init(out, dnnl_forward_inference, n->direction, x, h0, w, r,
-                                          bias, y, h, dnnl_rnn_flags_undef);
-    case dnnl_lbr_gru:
-        return dnnl_lbr_gru_forward_desc_init(out, dnnl_forward_inference, n->direction, x, h0, w,
-                                              r, bias, y, h, dnnl_rnn_flags_undef);
-    default:
-        return dnnl_invalid_arguments;
-    }
-}
+} descriptor;
 
 static dnnl_status_t init(descriptor *out, const weft_dnnl_op *op)
 {
@@ -251,8 +225,7 @@ static dnnl_status_t init(descriptor *out, const weft_dnnl_op *op)
                                                  n->before, n->after);
     case dnnl_prelu:
         return dnnl_prelu_forward_desc_init(&out->prelu, dnnl_forward_inference, op->x, op->w);
-    case dnnl_rnn:
-        return init_rnn(&out->rnn, op->rnn);
+
     default:
         return dnnl_invalid_arguments;
     }

@@ -145,36 +145,6 @@ bool weft_dnnl__quant_bias(const weft_dnnl_quant *q, uint32_t n, const float *bi
 
 /* -- Primitive descriptors ------------------------------------------------------------------ */
 
-static dnnl_status_t describe_rnn(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                  const weft_dnnl_rnn *n, dnnl_primitive_attr_t attr)
-{
-    const void *x = weft_dnnl__desc(n->x), *h0 = weft_dnnl__desc(n->h0);
-    const void *w = weft_dnnl__desc(n->w), *r = weft_dnnl__desc(n->r);
-    const void *bias = weft_dnnl__desc(n->bias), *y = weft_dnnl__desc(n->y);
-    const void *h = weft_dnnl__desc(n->h);
-    switch (n->alg) {
-    case dnnl_vanilla_lstm:
-        return dnnl_lstm_forward_primitive_desc_create(
-            out, engine, dnnl_forward_inference, n->direction, x, h0, weft_dnnl__desc(n->c0), w, r,
-            weft_dnnl__desc(n->peephole), NULL, bias, y, h, weft_dnnl__desc(n->c),
-            dnnl_rnn_flags_undef, attr);
-    case dnnl_vanilla_rnn:
-        return dnnl_vanilla_rnn_forward_primitive_desc_create(
-            out, engine, dnnl_forward_inference, n->activation, n->direction, x, h0, w, r, bias, y,
-            h, dnnl_rnn_flags_undef, n->alpha, 0, attr);
-    case dnnl_vanilla_gru:
-        return dnnl_gru_forward_primitive_desc_create(out, engine, dnnl_forward_inference,
-                                                      n->direction, x, h0, w, r, bias, y, h,
-                                                      dnnl_rnn_flags_undef, attr);
-    case dnnl_lbr_gru:
-        return dnnl_lbr_gru_forward_primitive_desc_create(out, engine, dnnl_forward_inference,
-                                                          n->direction, x, h0, w, r, bias, y, h,
-                                                          dnnl_rnn_flags_undef, attr);
-    default:
-        return dnnl_invalid_arguments;
-    }
-}
-
 dnnl_status_t weft_dnnl__describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                   const weft_dnnl_op *op, dnnl_primitive_attr_t attr)
 {
@@ -197,8 +167,7 @@ dnnl_status_t weft_dnnl__describe(dnnl_primitive_desc_t *out, dnnl_engine_t engi
     case dnnl_prelu:
         return dnnl_prelu_forward_primitive_desc_create(out, engine, dnnl_forward_inference, op->x,
                                                         op->w, op->y, attr);
-    case dnnl_rnn:
-        return describe_rnn(out, engine, op->rnn, attr);
+
     default:
         return dnnl_invalid_arguments;
     }

@@ -50,7 +50,7 @@ steps(const f32 *x, const f32 *y, const f32 *z, f32 *out, int n)
         S(gelu_tanh, X) S(silu, X) S(erf, X) S(exp, X) S(log, X) S(sqrt, X) S(rsqrt, X)
         S(reciprocal, X) S(abs, X) S(neg, X) S(square, X) S(leaky_relu, X, Y) S(elu, X, Y)
         S(hard_sigmoid, X, Y, Z) S(hard_swish, X) S(softplus, X) S(where, X, Y, Z)
-        S(identity, X)
+        S(identity, X) S(quantize_u8, X, Y, Z) S(quantize_i8, X, Y, Z) S(dequantize, X, Y, Z)
     }
 }
 
