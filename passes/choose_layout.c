@@ -8,6 +8,9 @@
  * values. If a value does not have the layout that a node needs, a `reorder` is inserted before the
  * first such node and shared by later ones. Graph inputs and outputs are plain.
  *
+ * Products of bytes (qlinear_conv) have channels innermost (nhwc), which oneDNN's kernels for u8
+ * and s8 read and write, and the operators between them follow.
+ *
  * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8):
  *   - f32 and blocks on the output side; dense, depthwise, or grouped by whole blocks;
  *   - with fewer input channels than a block the input stays plain (first layers);
@@ -232,6 +235,25 @@ static void choose_conv(chooser *c, weft_node n)
         weft_node_set_attr(c->m, n, &WEFT_ATTR_OF_STR(ALGO, choose_algo(c, n, &s)));
 }
 
+/* A convolution of bytes: channels innermost. */
+static void choose_qlinear(chooser *c, weft_node n)
+{
+    weft_val x = weft_node_in(c->m, n, WEFT_QLINEAR_A), y = weft_node_out(c->m, n, 0);
+    uint8_t rank = weft_val_ttype(c->m, x)->rank;
+    if (rank < 3 || rank > 5 ||
+        weft_val_get_kind(c->m, weft_node_in(c->m, n, WEFT_QLINEAR_B)) != WEFT_VAL_WEIGHT) {
+        ask_plain(c, n);
+        return;
+    }
+    ask_operand(c, n, WEFT_QLINEAR_A, WEFT_LAYOUT_NHWC);
+    for (uint32_t i = WEFT_QLINEAR_OPERANDS; i < weft_node_in_count(c->m, n); i++) {
+        weft_val v = weft_node_in(c->m, n, i);
+        if (v.i)
+            ask_operand(c, n, i, is_full_shape(c, v, y) ? WEFT_LAYOUT_NHWC : WEFT_LAYOUT_PLAIN);
+    }
+    give_result(c, n, WEFT_LAYOUT_NHWC);
+}
+
 /* -- Followers ------------------------------------------------------------------------------ */
 
 /* One element per channel ([c, 1, 1], [1, c, 1, 1]), or a single element. */
@@ -255,7 +277,7 @@ static bool is_gate(const chooser *c, weft_val v, weft_val like)
     for (uint32_t i = 2; i < a->rank; i++)
         if (a->dim[i] != 1)
             return false;
-    return weft_match__is_f32(c->m, v);
+    return true;
 }
 
 static void choose_ew(chooser *c, weft_node n)
@@ -263,11 +285,14 @@ static void choose_ew(chooser *c, weft_node n)
     weft_val y = weft_node_out(c->m, n, 0);
     uint32_t n_in = weft_node_in_count(c->m, n), blocked = 0, plain = 0;
     bool fits = weft_val_ttype(c->m, y)->rank >= 3;
+    weft_layout layout = c->blocked; /* of the first operand that is not plain */
     for (uint32_t i = 0; i < n_in; i++) {
         weft_val v = weft_node_in(c->m, n, i);
-        if (is_full_shape(c, v, y))
-            *(layout_of(c, v) == c->blocked ? &blocked : &plain) += 1;
-        else
+        if (is_full_shape(c, v, y)) {
+            if (layout_of(c, v) != WEFT_LAYOUT_PLAIN && blocked++ == 0)
+                layout = layout_of(c, v);
+            plain += layout_of(c, v) == WEFT_LAYOUT_PLAIN;
+        } else
             fits = fits && (is_gate(c, v, y) || is_per_channel(c, v, y));
     }
     if (!fits || blocked == 0 || plain > blocked) {
@@ -277,9 +302,9 @@ static void choose_ew(chooser *c, weft_node n)
     for (uint32_t i = 0; i < n_in; i++) {
         weft_val v = weft_node_in(c->m, n, i);
         if (is_full_shape(c, v, y) || is_gate(c, v, y))
-            ask_operand(c, n, i, c->blocked);
+            ask_operand(c, n, i, layout);
     }
-    give_result(c, n, c->blocked);
+    give_result(c, n, layout);
 }
 
 /* Blocks if at least half of the operands have blocks. */
@@ -294,6 +319,19 @@ static void choose_batch(chooser *c, weft_node n)
     give_result(c, n, layout);
 }
 
+/* Whether at least half of the operands have channels innermost; the others are then reordered. */
+static bool are_innermost(chooser *c, weft_node n)
+{
+    uint32_t n_in = weft_node_in_count(c->m, n), innermost = 0;
+    for (uint32_t i = 0; i < n_in; i++)
+        innermost += layout_of(c, weft_node_in(c->m, n, i)) == WEFT_LAYOUT_NHWC;
+    if (innermost == 0 || 2 * innermost < n_in)
+        return false;
+    for (uint32_t i = 0; i < n_in; i++)
+        ask_operand(c, n, i, WEFT_LAYOUT_NHWC);
+    return true;
+}
+
 static void choose_concat(chooser *c, weft_node n)
 {
     const weft_ttype *y = weft_val_ttype(c->m, weft_node_out(c->m, n, 0));
@@ -302,6 +340,10 @@ static void choose_concat(chooser *c, weft_node n)
     bool fits = y->rank >= 3 && (axis == 1 || axis + y->rank == 1);
     if (axis == 0 || axis + y->rank == 0) {
         choose_batch(c, n);
+        return;
+    }
+    if (fits && are_innermost(c, n)) {
+        give_result(c, n, WEFT_LAYOUT_NHWC);
         return;
     }
     for (uint32_t i = 0; i < n_in && fits; i++) {
@@ -331,6 +373,9 @@ static void choose_node(chooser *c, weft_node n)
     switch (weft_node_op(c->m, n)) {
     case WEFT_OP_CONV:
         choose_conv(c, n);
+        return;
+    case WEFT_OP_QLINEAR_CONV:
+        choose_qlinear(c, n);
         return;
     case WEFT_OP_EW:
         choose_ew(c, n);

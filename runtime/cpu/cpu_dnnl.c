@@ -519,12 +519,27 @@ dnnl_format_tag_t weft_dnnl__tag(weft_layout layout, int32_t rank)
     }
 }
 
+dnnl_data_type_t weft_dnnl__type(const weft_slot *s)
+{
+    switch (s->tensor.dtype) {
+    case WEFT_DTYPE_U8:
+        return dnnl_u8;
+    case WEFT_DTYPE_I8:
+        return dnnl_s8;
+    case WEFT_DTYPE_F32:
+        return dnnl_f32;
+    default:
+        return dnnl_data_type_undef;
+    }
+}
+
 const weft_dnnl_md *weft_dnnl__md(weft_dnnl_scope *scope, const weft_slot *s)
 {
     dnnl_format_tag_t tag = weft_dnnl__tag(s->layout, s->tensor.rank);
-    if (tag == dnnl_format_tag_undef || s->tensor.dtype != WEFT_DTYPE_F32)
+    dnnl_data_type_t type = weft_dnnl__type(s);
+    if (tag == dnnl_format_tag_undef || type == dnnl_data_type_undef)
         return NULL;
-    return weft_dnnl__md_by_tag(scope, s->tensor.rank, s->tensor.dim, dnnl_f32, tag);
+    return weft_dnnl__md_by_tag(scope, s->tensor.rank, s->tensor.dim, type, tag);
 }
 
 const weft_dnnl_md *weft_dnnl__md_plain(weft_dnnl_scope *scope, int rank, const int64_t *dim)

@@ -76,7 +76,9 @@ static inline weft_dnnl_scope weft_dnnl__scope(const weft_engine *e)
 }
 /* The format tag of a layout at a rank; dnnl_format_tag_undef: none. */
 dnnl_format_tag_t weft_dnnl__tag(weft_layout layout, int32_t rank);
-/* NULL: not f32, or a layout without a tag. */
+/* f32, u8 or s8; dnnl_data_type_undef: another one. */
+dnnl_data_type_t weft_dnnl__type(const weft_slot *s);
+/* NULL: another element type, or a layout without a tag. */
 const weft_dnnl_md *weft_dnnl__md(weft_dnnl_scope *scope, const weft_slot *s);
 /* f32 in plain layout, and f32 in a layout that the primitive chooses. */
 const weft_dnnl_md *weft_dnnl__md_plain(weft_dnnl_scope *scope, int rank, const int64_t *dim);

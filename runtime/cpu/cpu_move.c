@@ -186,14 +186,18 @@ static int64_t count_image(const weft_slot *s)
 }
 
 /* Splits the dims of a tensor at `axis`: rows before it, length along it, elements after it.
- * `block` > 1, for axis 1 only: the layout stores blocks of that many channels. */
+ * `block` > 1, for axis 1 only: the layout stores blocks of that many channels. With channels
+ * innermost, nothing is after axis 1. */
 static void split_at(const weft_slot *s, int32_t axis, int64_t block, int64_t *out_rows,
                      int64_t *out_len, int64_t *out_inner)
 {
     const weft_tensor *t = &s->tensor;
-    *out_rows = weft_slot_count(s, 0, axis);
+    bool innermost = s->layout == WEFT_LAYOUT_NHWC && axis == 1;
+    *out_rows = weft_slot_count(s, 0, axis) * (innermost ? weft_slot_count(s, 2, t->rank) : 1);
     *out_len = (t->dim[axis] + block - 1) / block;
-    *out_inner = axis == 0 ? count_image(s) : weft_slot_count(s, axis + 1, t->rank) * block;
+    *out_inner = axis == 0   ? count_image(s)
+                 : innermost ? 1
+                             : weft_slot_count(s, axis + 1, t->rank) * block;
 }
 
 static int32_t axis_of(const weft_prep *p, int32_t rank, int64_t otherwise)
@@ -210,8 +214,7 @@ weft_err weft_cpu__prepare_concat(weft_prep *p)
     int32_t axis = axis_of(p, out->tensor.rank, 0);
     int64_t block = axis == 0 ? 1 : weft_layout_block(out->layout), rows, len, inner, at = 0;
     bool blocked = out->layout != WEFT_LAYOUT_PLAIN;
-    if (axis < 0 || p->n_in > 1024 || (blocked && axis > 1) ||
-        (out->layout == WEFT_LAYOUT_NHWC && axis != 0))
+    if (axis < 0 || p->n_in > 1024 || (blocked && axis > 1))
         return WEFT_ERR_OK;
     weft_copy_box *box = calloc(p->n_in + 1, sizeof *box);
     if (!box)

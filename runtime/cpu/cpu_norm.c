@@ -285,21 +285,54 @@ static weft_err run_sum16(void *state, void *const *arg)
     return WEFT_ERR_OK;
 }
 
+/* Channels innermost: an image is n rows of channels. */
+static void sum_images(void *cx, int64_t begin, int64_t end)
+{
+    const rows_kernel *k = cx;
+    size_t channels = (size_t)k->channels;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = (const float *)k->arg[0] + r * k->n * k->channels;
+        float *y = (float *)k->arg[1] + r * k->channels;
+        memset(y, 0, channels * sizeof *y);
+        for (int64_t i = 0; i < k->n; i++)
+            k->vec->accumulate(y, x + i * k->channels, channels);
+        k->vec->affine(y, y, k->factor, 0, channels);
+    }
+}
+
+static weft_err run_sum_last(void *state, void *const *arg)
+{
+    rows_kernel *k = state;
+    k->arg = arg;
+    weft_par_for(k->threads, k->rows, (double)(k->n * k->channels) * 0.1, sum_images, k);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_cpu__prepare_global_pool(weft_prep *p)
 {
     const weft_slot *x = &p->in[0], *y = &p->out[0];
-    bool blocked = x->layout == WEFT_LAYOUT_C16;
+    bool blocked = x->layout == WEFT_LAYOUT_C16, innermost = x->layout == WEFT_LAYOUT_NHWC;
     if (p->n_in != 1 || x->tensor.rank < 3 || x->tensor.dtype != WEFT_DTYPE_F32 ||
-        (x->layout != WEFT_LAYOUT_PLAIN && !blocked) ||
+        (x->layout != WEFT_LAYOUT_PLAIN && !blocked && !innermost) ||
         (y->layout != x->layout && y->layout != WEFT_LAYOUT_PLAIN) ||
         y->tensor.dtype != WEFT_DTYPE_F32 || y->tensor.rank < 2 ||
         y->tensor.dim[0] != x->tensor.dim[0] || y->tensor.dim[1] != x->tensor.dim[1] ||
         weft_slot_numel(y) != x->tensor.dim[0] * x->tensor.dim[1])
         return WEFT_ERR_OK;
-    rows_kernel *k = create_rows(p, blocked ? run_sum16 : run_sum, "global_pool");
+    rows_kernel *k = create_rows(p,
+                                 blocked     ? run_sum16
+                                 : innermost ? run_sum_last
+                                             : run_sum,
+                                 "global_pool");
     if (!k)
         return WEFT_ERR_NOMEM;
     k->n = weft_slot_count(x, 2, x->tensor.rank);
+    if (innermost) {
+        k->rows = x->tensor.dim[0];
+        k->channels = x->tensor.dim[1];
+        k->factor = 1.0f / (float)k->n;
+        return WEFT_ERR_OK;
+    }
     k->rows = x->tensor.dim[0] * (blocked ? (x->tensor.dim[1] + 15) / 16 : x->tensor.dim[1]);
     k->channels = y->layout == WEFT_LAYOUT_PLAIN ? x->tensor.dim[1] : 0;
     k->factor = 1.0f / (float)k->n;
