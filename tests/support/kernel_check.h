@@ -11,7 +11,7 @@ typedef struct check {
     weft_op_id op;
     const char *attrs[12]; /* key, value pairs: "i:3", "f:0.5", "l:1,2", "s:text", "t:a;b" */
     const char *in[6];     /* "x 1,3,8,8" input, "w 4,3" weight, "c..." input reordered to c16,
-                            * "b..." bool input, "-" omitted */
+                            * "b..." bool input, "i..." i64 input of -2 .. 2, "-" omitted */
     const char *out;       /* dims */
     weft_layout layout;    /* of the result of the operator */
     double tolerance;
@@ -53,7 +53,13 @@ static inline void run_check(const check *c, uint32_t threads)
         if (kind == '-')
             continue;
         uint32_t rank = parse_dims(c->in[n_in] + 2, dim);
-        t[n_in] = make_tensor(&w, kind == 'b' ? WEFT_DTYPE_BOOL : WEFT_DTYPE_F32, rank, dim);
+        t[n_in] = make_tensor(&w,
+                              kind == 'b'   ? WEFT_DTYPE_BOOL
+                              : kind == 'i' ? WEFT_DTYPE_I64
+                                            : WEFT_DTYPE_F32,
+                              rank, dim);
+        for (int64_t i = 0; kind == 'i' && i < weft_tensor_numel(&t[n_in]); i++)
+            ((int64_t *)t[n_in].data)[i] = (i * 7 + 3) % 5 - 2;
         operand[n_in] = &t[n_in];
         in[n_in] = kind == 'w' ? add_weight(&w, t[n_in]) : add_input(&w, t[n_in]);
         if (kind == 'c') {
