@@ -136,7 +136,7 @@ typedef enum weft_trait {
     WEFT_T_KERNEL_ONLY = 1u << 8, /* made by lowering; no ONNX counterpart */
     WEFT_T_GRAPH_ONLY = 1u << 9,  /* must be gone at the kernel stage */
     WEFT_T_RANDOM = 1u << 10,     /* excluded from constant folding and dedup */
-    WEFT_T_RUNS = 1u << 11,       /* WEFT_T_EW: has a step of the same name in `ew` kernels */
+    WEFT_T_RUNS = 1u << 11,       /* WEFT_T_EW: has a step in `ew` kernels (ops/steps.def) */
     WEFT_T_NARROW = 1u << 14,     /* result depends on the float type of the operands, not only on
                                      their values */
     WEFT_T_FILL = 1u << 13,       /* repeats elements to a shape that the operator is given */

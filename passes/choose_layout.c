@@ -12,8 +12,10 @@
  * and s8 read and write, and the operators between them follow.
  *
  * Rules for convolutions (measured with oneDNN 2.6 on AVX-512, batch 1 to 8):
- *   - f32 and blocks on the output side; dense, depthwise, or grouped by whole blocks;
- *   - with fewer input channels than a block the input stays plain (first layers);
+ *   - f32 and more than half a block of output channels; dense, depthwise, or grouped by whole
+ *     blocks. Padding of channels costs less than the pooling and element-wise kernels of plain
+ *     values do;
+ *   - with fewer input channels than a block a plain input stays plain (first layers);
  *   - winograd for 3x3, stride 1, dense, whole blocks, and a result of at least 12x12 or
  *     WINOGRAD_MIN_CHANNELS weights per tap: about 2x faster; slower only on small maps with few
  * channels. Differences are about 1e-6 of the scale. A table of tuned algorithms (weft compile
@@ -146,10 +148,8 @@ static bool read_conv(const chooser *c, weft_node n, conv_shape *s)
 
 static bool wants_blocks(const chooser *c, const conv_shape *s)
 {
-    if (s->group == 1)
-        return s->co >= c->block;
-    if (s->group == s->ci && s->group == s->co)
-        return s->co >= c->block;
+    if (s->group == 1 || (s->group == s->ci && s->group == s->co))
+        return 2 * s->co > c->block;
     return s->ci / s->group % c->block == 0 && s->co / s->group % c->block == 0;
 }
 
@@ -223,7 +223,8 @@ static void choose_conv(chooser *c, weft_node n)
         ask_plain(c, n);
         return;
     }
-    bool plain_input = s.group == 1 && s.ci < c->block;
+    bool plain_input = s.group == 1 && s.ci < c->block &&
+                       layout_of(c, weft_node_in(c->m, n, 0)) == WEFT_LAYOUT_PLAIN;
     ask_operand(c, n, 0, plain_input ? WEFT_LAYOUT_PLAIN : c->blocked);
     for (uint32_t i = 3; i < weft_node_in_count(c->m, n); i++) {
         weft_val v = weft_node_in(c->m, n, i);

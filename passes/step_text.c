@@ -57,6 +57,8 @@ static const char *with_attrs(const weft_module *m, weft_node n, const char *tex
 
 static const char *step_name(const weft_module *m, weft_node n)
 {
+    if (weft_node_op(m, n) == WEFT_OP_PRELU)
+        return weft_step_name(WEFT_STEP_LEAKY_RELU); /* its slope may be any operand */
     if (weft_node_op(m, n) != WEFT_OP_GELU)
         return weft_node_opdef(m, n)->name;
     const char *approximate = weft_attrs_str(weft_node_attrs(m, n), WEFT_ATTR_APPROXIMATE, "none");

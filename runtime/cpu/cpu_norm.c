@@ -103,13 +103,61 @@ weft_err weft_cpu__prepare_layer_norm(weft_prep *p)
 
 /* -- Softmax -------------------------------------------------------------------------------- */
 
+enum { SOFTMAX_CHUNK = 256, SOFTMAX_SHORT = 32 };
+
+/* Rows so short that the exponentials of several fill vectors. */
+static void softmax_short(const rows_kernel *k, const float *x, float *y, int64_t rows)
+{
+    float part[SOFTMAX_CHUNK], *at = part;
+    const float *exponent = part;
+    for (int64_t r = 0; r < rows; r++) {
+        float max = -INFINITY;
+        for (int64_t i = 0; i < k->n; i++)
+            max = x[i] > max ? x[i] : max;
+        for (int64_t i = 0; i < k->n; i++)
+            *at++ = *x++ - max;
+    }
+    k->vec->step[WEFT_STEP_EXP](part, &exponent, (size_t)(rows * k->n));
+    at = part;
+    for (int64_t r = 0; r < rows; r++, at += k->n) {
+        float sum = 0;
+        for (int64_t i = 0; i < k->n; i++)
+            sum += at[i];
+        for (int64_t i = 0; i < k->n; i++)
+            *y++ = at[i] / sum;
+    }
+}
+
 static void softmax_rows(void *cx, int64_t begin, int64_t end)
 {
     const rows_kernel *k = cx;
     const float *x = k->arg[0];
     float *y = k->arg[1];
-    for (int64_t r = begin; r < end; r++)
-        k->vec->softmax(y + r * k->n, x + r * k->n, (size_t)k->n);
+    int64_t step = k->n <= SOFTMAX_SHORT ? SOFTMAX_CHUNK / k->n : 1;
+    for (int64_t r = begin; r < end; r += step)
+        if (k->n <= SOFTMAX_SHORT)
+            softmax_short(k, x + r * k->n, y + r * k->n, end - r < step ? end - r : step);
+        else
+            k->vec->softmax(y + r * k->n, x + r * k->n, (size_t)k->n);
+}
+
+/* The softmax of n <= SOFTMAX_CHUNK columns, each of k->channels elements at a distance of k->n. */
+static void softmax_chunk(const rows_kernel *k, const float *x, float *y, size_t n)
+{
+    float max[SOFTMAX_CHUNK], sum[SOFTMAX_CHUNK];
+    const weft_vec_step *step = k->vec->step;
+    memcpy(max, x, n * sizeof *max);
+    memset(sum, 0, n * sizeof *sum);
+    for (int64_t c = 1; c < k->channels; c++)
+        step[WEFT_STEP_MAX](max, (const float *const[]){max, x + c * k->n}, n);
+    for (int64_t c = 0; c < k->channels; c++) {
+        float *out = y + c * k->n;
+        step[WEFT_STEP_SUB](out, (const float *const[]){x + c * k->n, max}, n);
+        step[WEFT_STEP_EXP](out, (const float *const[]){out}, n);
+        k->vec->accumulate(sum, out, n);
+    }
+    for (int64_t c = 0; c < k->channels; c++)
+        step[WEFT_STEP_DIV](y + c * k->n, (const float *const[]){y + c * k->n, sum}, n);
 }
 
 /* Softmax along `channels`, with n elements after that axis. */
@@ -119,15 +167,9 @@ static void softmax_columns(void *cx, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         const float *x = (const float *)k->arg[0] + r * k->channels * k->n;
         float *y = (float *)k->arg[1] + r * k->channels * k->n;
-        for (int64_t i = 0; i < k->n; i++) {
-            float max = -INFINITY, sum = 0;
-            for (int64_t c = 0; c < k->channels; c++)
-                max = fmaxf(max, x[c * k->n + i]);
-            for (int64_t c = 0; c < k->channels; c++)
-                sum += y[c * k->n + i] = expf(x[c * k->n + i] - max);
-            for (int64_t c = 0; c < k->channels; c++)
-                y[c * k->n + i] /= sum;
-        }
+        for (int64_t i = 0; i < k->n; i += SOFTMAX_CHUNK)
+            softmax_chunk(k, x + i, y + i,
+                          (size_t)(k->n - i < SOFTMAX_CHUNK ? k->n - i : SOFTMAX_CHUNK));
     }
 }
 

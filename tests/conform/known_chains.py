@@ -28,6 +28,8 @@ CHAINS = {
                               ("Mul", ["x"], [], {})],
     "two clips": [("Clip", [], [-1.0, 1.5], {}), ("Clip", [], [0.25, 6.0], {})],
     "two relu6": [("Clip", [], [0.0, 6.0], {}), ("Sub", [], [1.0], {}), ("Clip", [], [0.0, 6.0], {})],
+    "prelu": [("PRelu", [], ["r"], {})],
+    "prelu of one slope, residual": [("PRelu", [], [-0.3], {}), ("Add", [], ["r"], {})],
     "two leaky relus": [("LeakyRelu", [], [], {"alpha": 0.1}), ("LeakyRelu", [], [], {"alpha": 0.3})],
     "leaky relu, residual, relu": [("LeakyRelu", [], [], {"alpha": 0.1}), ("Add", [], ["r"], {}),
                                    ("Relu", [], [], {})],

@@ -87,6 +87,9 @@ static const char *const known[] = {
     "clip acc #0 #6;add s0 i4;clip s1 #0.25 #0.75",
     "clip acc #0.5 #0.25;clip s0 #0 #0.4",
     "leaky_relu acc #0.1;leaky_relu s0 #0.3",
+    /* PRelu */
+    "leaky_relu acc i4",
+    "leaky_relu acc i5;mul s0 #2;leaky_relu s1 i3",
     "leaky_relu acc #0.1;add s0 i3;relu s1",
     "relu acc;mul s0 #0.5;leaky_relu s1 #0.2",
     "elu acc #1;sub s0 #0.25;elu s1 #0.5",
