@@ -57,7 +57,7 @@ static void log_softmax(double *x, int64_t n, int64_t c, int64_t inner)
         for (int64_t k = 0; k < c; k++)
             sum += exp(at[k * inner] - max);
         for (int64_t k = 0; k < c; k++)
-            at[k * inner] -= max + log(sum);
+            at[k * inner] = at[k * inner] - max - log(sum);
     }
 }
 

@@ -359,9 +359,9 @@ static void softmax_lane(weft_op_id id, bool single, double *x, int64_t n)
     if (id == WEFT_OP_LOG_SOFTMAX) {
         for (int64_t i = 0; i < n; i++)
             sum += exp(x[i] - top);
-        double shift = top + log(sum);
+        /* Not x - (top + log(sum)): a large top would swallow the logarithm. */
         for (int64_t i = 0; i < n; i++)
-            x[i] -= shift;
+            x[i] = x[i] - top - log(sum);
         return;
     }
     for (int64_t i = 0; i < n; i++) {

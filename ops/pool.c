@@ -146,7 +146,7 @@ static double power(double x, int64_t p)
     return p == 1 ? fabs(x) : p == 2 ? x * x : pow(fabs(x), (double)p);
 }
 
-/* One result; *where gets the index of a maximum. */
+/* One result; *where gets the index of a maximum. NaN is greater than any number. */
 static double reduce_window(const plan *p, const double *x, const view *v, int64_t *where)
 {
     double acc = p->kind == POOL_MAX ? -INFINITY : 0;
@@ -163,7 +163,7 @@ static double reduce_window(const plan *p, const double *x, const view *v, int64
             double y = x[at + k[last] * p->win.dilation[last]];
             if (p->kind != POOL_MAX) {
                 acc += p->kind == POOL_LP ? power(y, p->p) : y;
-            } else if (!found || y > acc) {
+            } else if (!found || y > acc || (y != y && acc == acc)) {
                 acc = y;
                 found = true;
                 if (where != NULL)
@@ -273,7 +273,7 @@ weft_err weft_eval_global_pool(weft_eval_ctx *cx)
         weft_eval__load_f64(x, i * n, 1, n, plane);
         for (int64_t j = 0; j < n; j++) {
             if (id == WEFT_OP_GLOBAL_MAX_POOL)
-                acc = plane[j] > acc ? plane[j] : acc;
+                acc = plane[j] > acc || plane[j] != plane[j] ? plane[j] : acc;
             else
                 acc += id == WEFT_OP_GLOBAL_LP_POOL ? power(plane[j], p) : plane[j];
         }

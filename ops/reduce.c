@@ -300,7 +300,7 @@ static void reduce_f64(weft_eval_ctx *cx, const plan *p)
     sweep_f64(cx, p, f, acc, top);
     for (int64_t i = 0; i < p->n_out; i++) {
         if (id == WEFT_OP_REDUCE_MEAN)
-            acc[i] /= (double)p->count;
+            acc[i] /= p->count > 0 ? (double)p->count : 1; /* no elements: 0, as in onnxruntime */
         else if (id == WEFT_OP_REDUCE_L2)
             acc[i] = sqrt(acc[i]);
         else if (id == WEFT_OP_REDUCE_LOG_SUM)
@@ -320,7 +320,9 @@ static void reduce_i64(weft_eval_ctx *cx, const plan *p)
     uint64_t *acc = weft_arena_array(cx->scratch, (size_t)p->n_out + 1, sizeof *acc);
     uint64_t start = f == FOLD_PROD ? 1 : 0;
     if (extreme)
-        start = f == FOLD_MAX ? SIGN_BIT : SIGN_BIT - 1;
+        start = cx->in[0]->dtype == WEFT_DTYPE_BOOL ? f == FOLD_MIN
+                : f == FOLD_MAX                     ? SIGN_BIT
+                                                    : SIGN_BIT - 1;
     for (int64_t i = 0; i < p->n_out; i++)
         acc[i] = start;
     sweep_i64(cx, p, f, flip, acc);
@@ -340,8 +342,9 @@ weft_err weft_eval_reduce(weft_eval_ctx *cx)
     weft_op_id id = cx->op->id;
     bool real =
         id == WEFT_OP_REDUCE_L2 || id == WEFT_OP_REDUCE_LOG_SUM || id == WEFT_OP_REDUCE_LOG_SUM_EXP;
-    /* Nothing to reduce: the f64 path saturates +-inf to the limits of the type. */
-    if (weft_dtype_is_float(cx->in[0]->dtype) || real || p.count == 0)
+    /* Nothing to reduce: the f64 path saturates +-inf to the limits of an integer type. */
+    bool none = p.count == 0 && cx->in[0]->dtype != WEFT_DTYPE_BOOL;
+    if (weft_dtype_is_float(cx->in[0]->dtype) || real || none)
         reduce_f64(cx, &p);
     else
         reduce_i64(cx, &p);

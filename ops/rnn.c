@@ -41,7 +41,7 @@ float weft_rnn_activate(const weft_rnn_act *a, float x)
     case WEFT_RNN_TANH:
         return tanhf(x);
     case WEFT_RNN_RELU:
-        return x > 0 ? x : 0;
+        return x < 0 ? 0 : x;
     case WEFT_RNN_AFFINE:
         return a->alpha * x + a->beta;
     case WEFT_RNN_LEAKY:
@@ -51,7 +51,8 @@ float weft_rnn_activate(const weft_rnn_act *a, float x)
     case WEFT_RNN_SCALED_TANH:
         return a->alpha * tanhf(a->beta * x);
     case WEFT_RNN_HARD_SIGMOID:
-        return fminf(1, fmaxf(0, a->alpha * x + a->beta));
+        x = a->alpha * x + a->beta;
+        return x < 0 ? 0 : x > 1 ? 1 : x;
     case WEFT_RNN_ELU:
         return x >= 0 ? x : a->alpha * (expf(x) - 1);
     case WEFT_RNN_SOFTSIGN:
@@ -228,7 +229,10 @@ static float *transposed(weft_arena *arena, const float *x, int64_t rows, int64_
 
 static float clipped(const weft_rnn *n, float x)
 {
-    return n->layer.clip > 0 ? fminf(n->layer.clip, fmaxf(-n->layer.clip, x)) : x;
+    float most = n->layer.clip;
+    if (most <= 0)
+        return x;
+    return x < -most ? -most : x > most ? most : x;
 }
 
 static float activate(const weft_rnn *n, int k, float x)

@@ -311,7 +311,7 @@ static double pool_bin(const double *image, const int64_t *dim, const weft_roi *
             for (int k = 0; k < 4; k++) {
                 value[k] = inside ? weight[k] * image[at[k]] : 0;
                 sum += value[k];
-                best = fmax(best, value[k]);
+                best = value[k] > best || value[k] != value[k] ? value[k] : best;
             }
         }
     double count = (double)(roi->grid[0] * roi->grid[1]);

@@ -119,6 +119,12 @@ weft_err weft_steps_parse(const char *const *text, uint32_t n, uint32_t n_in, we
 
 /* -- Meaning -------------------------------------------------------------------------------- */
 
+/* x within 0 .. 1; NaN stays. */
+static float clamp01(float x)
+{
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+
 /* log(1 + e^x) without overflow. */
 static float softplus(float x)
 {
@@ -188,9 +194,9 @@ float weft_step_apply(weft_step_op op, const float *arg)
     case WEFT_STEP_ELU:
         return x < 0 ? arg[1] * expm1f(x) : x;
     case WEFT_STEP_HARD_SIGMOID:
-        return fmaxf(0, fminf(1, arg[1] * x + arg[2]));
+        return clamp01(arg[1] * x + arg[2]);
     case WEFT_STEP_HARD_SWISH:
-        return x * fmaxf(0, fminf(1, x / 6 + 0.5f));
+        return x * clamp01(x / 6 + 0.5f);
     case WEFT_STEP_SOFTPLUS:
         return softplus(x);
     case WEFT_STEP_WHERE:

@@ -158,7 +158,7 @@ static const char *fold_of(weft_op_id op)
     case WEFT_OP_REDUCE_SUM_SQUARE:
         return "fold_sum_square";
     case WEFT_OP_GLOBAL_MAX_POOL:
-        return "fold_top";
+        return "fold_max";
     default:
         return "fold_sum";
     }

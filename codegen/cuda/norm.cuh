@@ -141,13 +141,13 @@ __device__ inline void softmax_rows(const T *x, T *y, size_t rows, int len)
             v[i][n] = LOG ? v[i][n] : e;
         }
     sum = block_reduce<THREADS, op_sum>(sum);
-    f32 shift = LOG ? top + logf(sum) : 0;
+    f32 shift = LOG ? logf(sum) : 0;
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         int at = (i * THREADS + lane) * N;
 #pragma unroll
         for (int n = 0; n < N; n++)
-            v[i][n] = LOG ? v[i][n] - shift : v[i][n] / sum;
+            v[i][n] = LOG ? v[i][n] - top - shift : v[i][n] / sum;
         if (at < len)
             store_pack<N>(y + row * len, at, v[i], len - at);
     }
@@ -166,10 +166,10 @@ __device__ inline void softmax_long(const T *x, T *y, int len)
     for (int at = threadIdx.x; at < len; at += THREADS)
         sum += expf(convert<f32>(x[at]) - top);
     sum = block_reduce<THREADS, op_sum>(sum);
-    f32 shift = LOG ? top + logf(sum) : 0;
+    f32 shift = LOG ? logf(sum) : 0;
     for (int at = threadIdx.x; at < len; at += THREADS) {
         f32 e = convert<f32>(x[at]);
-        y[at] = convert<T>(LOG ? e - shift : expf(e - top) / sum);
+        y[at] = convert<T>(LOG ? e - top - shift : expf(e - top) / sum);
     }
 }
 
@@ -194,10 +194,10 @@ __device__ inline void softmax_lanes(const T *x, T *y, size_t lanes, size_t len,
         top = op_max::of(top, convert<f32>(x[at + i * step]));
     for (size_t i = 0; i < len; i++)
         sum += expf(convert<f32>(x[at + i * step]) - top);
-    f32 shift = LOG ? top + logf(sum) : 0;
+    f32 shift = LOG ? logf(sum) : 0;
     for (size_t i = 0; i < len; i++) {
         f32 e = convert<f32>(x[at + i * step]);
-        y[at + i * step] = convert<T>(LOG ? e - shift : expf(e - top) / sum);
+        y[at + i * step] = convert<T>(LOG ? e - top - shift : expf(e - top) / sum);
     }
 }
 

@@ -44,10 +44,10 @@ template <class A> struct pool_max {
     __device__ pool_max() : acc(-infinity()), found(false)
     {
     }
-    /* Accumulates x; returns whether x is the new maximum. */
+    /* Accumulates x; returns whether x is the new maximum. NaN is greater than any number. */
     __device__ bool take(A x)
     {
-        bool better = !found || x > acc;
+        bool better = !found || x > acc || (x != x && acc == acc);
         acc = better ? x : acc;
         found = true;
         return better;

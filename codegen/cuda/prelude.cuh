@@ -353,11 +353,13 @@ __device__ inline f32 step_neg(f32 x) { return -x; }
 __device__ inline f32 step_square(f32 x) { return x * x; }
 __device__ inline f32 step_leaky_relu(f32 x, f32 alpha) { return x < 0 ? alpha * x : x; }
 __device__ inline f32 step_elu(f32 x, f32 alpha) { return x < 0 ? alpha * expm1f(x) : x; }
+/* x within 0 .. 1; NaN stays. */
+template <class C> __device__ inline C clamp01(C x) { return x < 0 ? (C)0 : x > 1 ? (C)1 : x; }
 __device__ inline f32 step_hard_sigmoid(f32 x, f32 alpha, f32 beta)
 {
-    return fmaxf(0, fminf(1, alpha * x + beta));
+    return clamp01(alpha * x + beta);
 }
-__device__ inline f32 step_hard_swish(f32 x) { return x * fmaxf(0, fminf(1, x / 6 + 0.5f)); }
+__device__ inline f32 step_hard_swish(f32 x) { return x * clamp01(x / 6 + 0.5f); }
 __device__ inline f32 step_softplus(f32 x)
 {
     return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));

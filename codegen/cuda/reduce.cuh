@@ -77,7 +77,7 @@ struct fold_sum {
     template <class A> __device__ static A end(A a, size_t) { return a; }
 };
 struct fold_mean : fold_sum {
-    template <class A> __device__ static A end(A a, size_t n) { return a / (A)n; }
+    template <class A> __device__ static A end(A a, size_t n) { return n > 0 ? a / (A)n : a; }
 };
 struct fold_l1 : fold_sum {
     template <class A> __device__ static A take(A a, A x) { return a + magnitude(x); }
@@ -108,11 +108,6 @@ struct fold_min : op_min {
     template <class T, class A> __device__ static A start() { return extreme<T, A>::most(); }
     template <class A> __device__ static A take(A a, A x) { return of(a, x); }
     template <class A> __device__ static A end(A a, size_t) { return a; }
-};
-/* The maximum for pooling: ignores NaN. */
-struct fold_top : fold_max {
-    template <class A> __device__ static A of(A a, A b) { return b > a ? b : a; }
-    template <class A> __device__ static A take(A a, A x) { return of(a, x); }
 };
 /* (sum |x|^P)^(1/P) */
 template <int P> struct fold_lp : fold_sum {

@@ -366,7 +366,11 @@ static weft_err run_dnnl(void *state, void *const *arg)
     dnnl_kernel *k = state;
     /* oneDNN expects the number of threads that the primitives were created for. */
     uint32_t threads = weft_team_limit(k->threads);
+    if (k->loses_nan)
+        weft_team_clear_invalid();
     weft_err err = run_calls(k, arg);
+    if (k->loses_nan && weft_team_is_invalid())
+        weft_cpu__lose_nan();
     weft_team_limit(threads);
     if (err == WEFT_ERR_OK && k->ew)
         weft_cpu__ew_run(k->ew, arg);

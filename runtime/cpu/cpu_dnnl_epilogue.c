@@ -235,6 +235,24 @@ static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
     return n == 1;
 }
 
+/* Whether a post-op may lose NaN: which of oneDNN's algorithms do depends on the instruction set.
+ */
+static bool loses_nan(const weft_dnnl_post *post)
+{
+    if (post->kind == dnnl_binary)
+        return post->alg == dnnl_binary_min || post->alg == dnnl_binary_max;
+    return post->kind == dnnl_eltwise && post->alg != dnnl_eltwise_linear &&
+           post->alg != dnnl_eltwise_abs && post->alg != dnnl_eltwise_square;
+}
+
+static bool epilogue_loses_nan(const dnnl_epilogue *e)
+{
+    for (uint32_t i = 0; i < e->attr.n_post; i++)
+        if (loses_nan(&e->attr.post[i]))
+            return true;
+    return false;
+}
+
 static bool fuse(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue *e, bool collapsed)
 {
     for (uint32_t i = 0; i < e->n_step; i++) {
@@ -248,7 +266,7 @@ static bool fuse(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue *e, bool co
         if (!done)
             return false;
     }
-    return true;
+    return !weft_cpu__keeps_nan(p) || !epilogue_loses_nan(e);
 }
 
 static void reset(dnnl_epilogue *e)
@@ -293,6 +311,7 @@ void weft_dnnl__unfuse(dnnl_epilogue *e)
 
 bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e)
 {
+    k->loses_nan = k->loses_nan || epilogue_loses_nan(e);
     for (uint32_t i = 0; i < e->n_operand; i++)
         if (!weft_dnnl__bind(k, s,
                              DNNL_ARG_ATTR_MULTIPLE_POST_OP((int)e->position[i]) | DNNL_ARG_SRC_1,

@@ -34,6 +34,7 @@ typedef struct dnnl_kernel {
     dnnl_call call[DNNL_CALL_MAX];
     weft_cpu_pack *pack[DNNL_PACK_MAX];
     weft_cpu_ew *ew; /* element-wise epilogue, or NULL */
+    bool loses_nan;  /* cpu_nan.c */
     uint32_t n_value;
     void *value[DNNL_VALUE_MAX]; /* constant arguments; owned */
     char variant[56];

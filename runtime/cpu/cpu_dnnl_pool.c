@@ -33,6 +33,8 @@ static void prepare(weft_prep *p, weft_dnnl_scope *scope, dnnl_alg_kind_t alg,
     const weft_dnnl_pd *pd = weft_dnnl__pool(scope, alg, &window, x, y);
     dnnl_kernel *k = pd ? weft_dnnl__create(p) : NULL;
     dnnl_call *s = k ? weft_dnnl__add(k, pd) : NULL;
+    if (k)
+        k->loses_nan = alg == dnnl_pooling_max;
     if (s && weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, 0, 0) &&
         weft_dnnl__bind(k, s, DNNL_ARG_DST, y, p->n_in, 0) &&
         weft_dnnl__bind_scratch(p, k, s, pd, 0))
@@ -50,8 +52,9 @@ weft_err weft_cpu__prepare_dnnl_pool(weft_prep *p)
                           : counted ? dnnl_pooling_avg_include_padding
                                     : dnnl_pooling_avg_exclude_padding;
 
-    if ((p->n_out > 1 && p->out[1].present) || p->in[0].tensor.rank > 5 ||
-        !weft_cpu__window(p, NULL, &w) || (!max && counted && w.reaches_out) || !reaches_data(&w))
+    if ((max && weft_cpu__keeps_nan(p)) || (p->n_out > 1 && p->out[1].present) ||
+        p->in[0].tensor.rank > 5 || !weft_cpu__window(p, NULL, &w) ||
+        (!max && counted && w.reaches_out) || !reaches_data(&w))
         return WEFT_ERR_OK;
     weft_dnnl_scope scope = weft_dnnl__scope(p->engine);
     prepare(p, &scope, alg, &w);

@@ -14,9 +14,17 @@
 
 typedef struct weft_cpu_pack weft_cpu_pack;
 
+/* -- NaN: cpu_nan.c ------------------------------------------------------------------------- */
+
+/* Of the runs of the calling thread: a kernel lost NaN; whether one has; a new run begins. */
+void weft_cpu__lose_nan(void);
+bool weft_cpu__has_lost_nan(void);
+void weft_cpu__forget_lost_nan(void);
+
 typedef struct weft_cpu {
     uint32_t threads;
     const weft_cpu_vec *vec;
+    bool keep_nan; /* the flag is not known for all threads: no kernel may lose NaN */
     void *dnnl_engine, *dnnl_stream;
     weft_cpu_pack *pack; /* list of packed weights in use; protected by the engine's lock */
 } weft_cpu;
@@ -28,6 +36,11 @@ typedef struct weft_cpu {
 static inline weft_cpu *weft_cpu__of(const weft_prep *p)
 {
     return p->engine->device;
+}
+/* Whether the kernel must keep NaN. */
+static inline bool weft_cpu__keeps_nan(const weft_prep *p)
+{
+    return p->keep_nan || weft_cpu__of(p)->keep_nan;
 }
 /* Sets the kernel of p to `run` with a copy of `state`, which owns no memory. */
 static inline weft_err weft_cpu__set_kernel(weft_prep *p, weft_kernel_fn run, const void *state,

@@ -121,7 +121,7 @@ static void activate_gate(const rnn_kernel *k, const weft_rnn_act *a, float *g, 
 {
     float clip = k->n.clip;
     for (int64_t i = 0; clip > 0 && i < n; i++)
-        g[i] = fminf(clip, fmaxf(-clip, g[i]));
+        g[i] = g[i] < -clip ? -clip : g[i] > clip ? clip : g[i]; /* NaN stays */
     activate(k, a, g, g, n);
 }
 

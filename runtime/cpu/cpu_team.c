@@ -42,6 +42,7 @@ typedef struct weft_team {
     _Atomic uint32_t arrived, phase_sleepers;
     alignas(LINE) _Atomic uint64_t busy_until_ns;
     _Atomic bool stop;
+    _Atomic bool invalid; /* a helper's flag of an invalid operation was raised */
     uint32_t n_helper;
     uint32_t forks; /* value of `forks` when the helpers were created */
     pthread_t helper[WEFT_TEAM_THREADS_MAX];
@@ -115,6 +116,47 @@ static bool spin_while(weft_team *team, _Atomic uint32_t *word, uint32_t value)
     }
 }
 
+/* -- The flag of invalid operations --------------------------------------------------------- */
+
+/* Bit 0 of MXCSR; writing the register takes longer than reading it. */
+static bool is_invalid(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_stmxcsr() & 1;
+#else
+    return false;
+#endif
+}
+
+static void clear_invalid(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() & ~1u);
+#endif
+}
+
+bool weft_team_has_invalid(void)
+{
+#if defined(__x86_64__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+void weft_team_clear_invalid(void)
+{
+    if (is_invalid())
+        clear_invalid();
+    if (me.own && atomic_load_explicit(&me.own->invalid, memory_order_relaxed))
+        atomic_store(&me.own->invalid, false);
+}
+
+bool weft_team_is_invalid(void)
+{
+    return is_invalid() || (me.own && atomic_load(&me.own->invalid));
+}
+
 /* -- Parts ---------------------------------------------------------------------------------- */
 
 static uint64_t job_word(uint32_t serial, uint32_t threads, uint32_t parts)
@@ -155,6 +197,10 @@ static void work(weft_team *team, uint64_t job, uint32_t done)
         team->fn(team->cx, part);
         me.parts = 0;
         done++;
+    }
+    if (me.self > 0 && is_invalid()) {
+        atomic_store(&team->invalid, true);
+        clear_invalid();
     }
     if (done && atomic_fetch_sub(&team->pending, done) == done && me.self > 0 &&
         atomic_load(&team->caller_sleeps))

@@ -42,6 +42,12 @@ uint32_t weft_team_parts(void);
 uint32_t weft_team_self(void);
 /* Waits until every part of the job has called it. */
 void weft_team_barrier(void);
+/* The sticky flag of the floating-point units for an invalid operation, such as a comparison or a
+ * maximum of NaN: cleared, and read, for the thread and for what helpers have done for it. */
+void weft_team_clear_invalid(void);
+bool weft_team_is_invalid(void);
+/* Whether this processor's flag is known here; if not, it is never raised. */
+bool weft_team_has_invalid(void);
 /* Ends the helpers of the calling thread: new ones inherit its CPU set. */
 void weft_team_reset(void);
 

@@ -75,6 +75,11 @@ INLINE vf abs_v(vf x)
 {
     return as_f(as_i(x) & 0x7fffffff);
 }
+/* x, which is not negative, with the sign of y; that of zero counts. */
+INLINE vf with_sign(vf x, vf y)
+{
+    return as_f(as_i(x) | (as_i(y) & (int32_t)0x80000000));
+}
 INLINE vf sqrt_v(vf x)
 {
     vf y = x;
@@ -168,14 +173,13 @@ INLINE vf tanh_v(vf x)
 {
     vf a = abs_v(x), s = x * x;
     vf big = 1.0f - 2.0f / (exp_v(a + a) + 1.0f);
-    big = as_f(as_i(big) | (as_i(x) & (int32_t)0x80000000));
     vf p = splat(-5.70498872745e-3f);
     p = p * s + 2.06390887954e-2f;
     p = p * s - 5.37397155531e-2f;
     p = p * s + 1.33314422036e-1f;
     p = p * s - 3.33332819422e-1f;
-    p = p * s * x + x;
-    return pick(a < 0.625f, p, big);
+    p = p * s * a + a;
+    return with_sign(pick(a < 0.625f, p, big), x);
 }
 
 INLINE vf erf_v(vf x)
@@ -190,15 +194,14 @@ INLINE vf erf_v(vf x)
     r = r * t - t;
     vf big = 1.0f - exp_v(r);
     big = pick(t > 4.0f, splat(1.0f), big);
-    big = as_f(as_i(big) | (as_i(x) & (int32_t)0x80000000));
     vf q = splat(-5.96761703e-4f);
     q = q * s + 4.99119423e-3f;
     q = q * s - 2.67681349e-2f;
     q = q * s + 1.12819925e-1f;
     q = q * s - 3.76125336e-1f;
     q = q * s + 1.28379166e-1f;
-    q = q * x + x;
-    return pick(t > 0.927734375f, big, q);
+    q = q * t + t;
+    return with_sign(pick(t > 0.927734375f, big, q), x);
 }
 
 INLINE vf softplus_v(vf x)

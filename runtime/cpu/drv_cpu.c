@@ -42,9 +42,16 @@ static uint32_t count_cpus(const weft_engine *e)
     return e->n_cpu && e->n_cpu < usable ? e->n_cpu : usable;
 }
 
+static bool lost_nan(weft_engine *e)
+{
+    (void)e;
+    return weft_cpu__has_lost_nan();
+}
+
 static void begin_cpu(weft_engine *e)
 {
     const weft_cpu *cpu = e->device;
+    weft_cpu__forget_lost_nan();
     pin(e);
     weft_team_begin(cpu->threads);
 }
@@ -78,7 +85,9 @@ static weft_err open_cpu(weft_engine *e, weft_diag *diag)
     begin_cpu(e);
     weft_err err = weft_cpu__dnnl_open(cpu, diag);
     end_cpu(e);
-    if (err == WEFT_ERR_OK && cpu->threads > 1 && !weft_omp_is_ours())
+    bool foreign = cpu->threads > 1 && !weft_omp_is_ours();
+    cpu->keep_nan = foreign || !weft_team_has_invalid();
+    if (err == WEFT_ERR_OK && foreign)
         weft_diag_warn(diag, (weft_where){0},
                        "oneDNN runs on libgomp's threads, which is slow on a busy machine; link "
                        "the program with the options of the target weft_runtime");
@@ -173,5 +182,6 @@ const weft_driver weft_driver_cpu = {
     .prepare = prepare_cpu,
     .begin = begin_cpu,
     .end = end_cpu,
+    .lost_nan = lost_nan,
     .packed_bytes = weft_cpu__packed_bytes,
 };

@@ -183,7 +183,8 @@ static weft_err run_dynamic(weft_session *s, weft_specialisation *spec, uint32_t
                       .program = s->program,
                       .launch = l,
                       .symbol = s->symbol,
-                      .n_symbol = s->n_symbol};
+                      .n_symbol = s->n_symbol,
+                      .keep_nan = s->keep_nan};
     return run_kernel(s, &prep, slot, diag);
 }
 

@@ -66,6 +66,7 @@ static weft_err run_body(weft_flow *f, uint32_t b, const weft_tensor *in, const 
         return WEFT_ERR_NOMEM;
     outer_symbols(r->s, body->program, body->known);
     *out = r->out[b];
+    body->keep_nan = r->s->keep_nan;
     return r->s->bodies->run(body, in, r->s->diag, r->out[b]);
 }
 

@@ -198,15 +198,41 @@ static weft_err take_inputs(weft_session *s, weft_specialisation *spec, const we
     return WEFT_ERR_OK;
 }
 
+/* Runs all launches on these inputs; *out is the specialisation that ran. */
+static weft_err run_program(weft_session *s, const weft_tensor *in, weft_diag *diag,
+                            weft_specialisation **out)
+{
+    weft_dynamic_shape__reset(s);
+    for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
+        s->symbol[i] = -1; /* set by a launch of dynamic shape */
+    WEFT_TRY(weft_specialisation__get(s, s->symbol, diag, out));
+    WEFT_TRY(weft_specialisation__bind(s, *out, diag));
+    if (s->engine->driver->device_ops)
+        return WEFT_ERR_OK;
+    WEFT_TRY(take_inputs(s, *out, in, diag));
+    return run_launches(s, *out, diag);
+}
+
+/* A run whose kernels lost NaN is repeated by kernels that keep it. */
+static weft_err run_or_repeat(weft_session *s, const weft_tensor *in, weft_diag *diag,
+                              weft_specialisation **out)
+{
+    const weft_driver *driver = s->engine->driver;
+    weft_err err = run_program(s, in, diag, out);
+    if (err == WEFT_ERR_OK && driver->lost_nan && driver->lost_nan(s->engine)) {
+        s->keep_nan = true;
+        err = run_program(s, in, diag, out);
+        s->keep_nan = false;
+    }
+    return err;
+}
+
 weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
                           weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
     weft_session *s = session;
     weft_specialisation *spec;
 
-    weft_dynamic_shape__reset(s);
-    for (uint32_t i = s->program->n_symbol; i < s->n_symbol; i++)
-        s->symbol[i] = -1; /* set by a launch of dynamic shape */
     WEFT_TRY(weft_bundle_bind(s->program, in, n_in, s->symbol, diag));
     for (uint32_t i = 0; i < n_in; i++)
         if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
@@ -218,23 +244,13 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
                                s->program->n_output);
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    weft_err err = weft_specialisation__get(s, s->symbol, diag, &spec);
-    if (err == WEFT_ERR_OK)
-        err = weft_specialisation__bind(s, spec, diag);
-    if (err == WEFT_ERR_OK && s->engine->driver->device_ops) {
+    weft_err err = run_or_repeat(s, in, diag, &spec);
+    if (err == WEFT_ERR_OK && s->engine->driver->device_ops)
         err = weft_session__run_device(s, spec, in, diag, out);
-        if (s->engine->driver->end)
-            s->engine->driver->end(s->engine);
-        return err;
-    }
-    if (err == WEFT_ERR_OK)
-        err = take_inputs(s, spec, in, diag);
-    if (err == WEFT_ERR_OK)
-        err = run_launches(s, spec, diag);
+    else if (err == WEFT_ERR_OK)
+        give_outputs(s, spec, out);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
-    if (err == WEFT_ERR_OK)
-        give_outputs(s, spec, out);
     return err;
 }
 

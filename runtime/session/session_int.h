@@ -73,6 +73,7 @@ typedef struct weft_specialisation {
     uint64_t bytes;         /* of all blocks below: the arena's size */
     uint64_t arena_bytes;   /* of the values, without scratch memory */
     bool planned;           /* the bundle's offsets are used */
+    bool keep_nan;          /* its kernels do */
     const char *base;       /* the memory that bound addresses point into */
     uint64_t last_use;
 } weft_specialisation;
@@ -115,6 +116,7 @@ struct weft_session {
     int64_t *known;        /* of a body: per symbol, its value in the program around it, or -1 */
     weft_diag *diag;       /* of the run in progress */
     /* Profile. */
+    bool keep_nan; /* the run is repeated because its kernels lost NaN */
     bool profile;
     uint64_t n_profiled;
     double *sum_us; /* per launch */

@@ -263,7 +263,8 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .program = b->p,
                       .launch = l,
                       .symbol = b->spec->symbol,
-                      .n_symbol = b->p->n_symbol};
+                      .n_symbol = b->p->n_symbol,
+                      .keep_nan = b->spec->keep_nan};
     weft_arena_mark mark = weft_arena_get_mark(arena);
     WEFT_TRY(weft_launch__check_types(&prep, arena));
     weft_arena_reset(arena, mark);
@@ -484,6 +485,7 @@ weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol, weft_
     }
     weft_arena_guard(spec->arena, &env);
     spec->launch = weft_arena_array(spec->arena, s->program->n_launch, sizeof *spec->launch);
+    spec->keep_nan = s->keep_nan;
     build b = {.s = s, .p = s->program, .spec = spec, .diag = diag};
     weft_err err = build_specialisation(&b, symbol);
     if (err != WEFT_ERR_OK) {
@@ -502,7 +504,8 @@ weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol, weft_d
     uint32_t room =
         s->engine->driver->device_ops ? WEFT_SPECIALISATION_MAX : WEFT_SPECIALISATION_HOST_MAX;
     for (uint32_t i = 0; i < room; i++) {
-        if (s->spec[i] && (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
+        if (s->spec[i] && s->spec[i]->keep_nan == s->keep_nan &&
+            (bytes == 0 || memcmp(s->spec[i]->symbol, symbol, bytes) == 0)) {
             s->spec[i]->last_use = ++s->clock;
             s->now = *out = s->spec[i];
             return WEFT_ERR_OK;
