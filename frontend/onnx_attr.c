@@ -125,6 +125,55 @@ weft_err weft_onnx__get_ints(weft_onnx_call *c, const char *name, const int64_t 
     return WEFT_ERR_OK;
 }
 
+weft_err weft_onnx__count_strings(weft_onnx_call *c, const char *name, uint32_t *out_n)
+{
+    const Onnx__AttributeProto *a;
+    WEFT_TRY(find_list(c, name, WEFT_ONNX_ATTR_STRINGS, "strings", &a));
+    *out_n = a ? (uint32_t)a->n_strings : 0;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_onnx__get_strs(weft_onnx_call *c, const char *name, const char *const **out,
+                             uint32_t *out_n)
+{
+    const Onnx__AttributeProto *a;
+    WEFT_TRY(find_list(c, name, WEFT_ONNX_ATTR_STRINGS, "strings", &a));
+    uint32_t n = a ? (uint32_t)a->n_strings : 0;
+    const char **list = weft_arena_array(c->cx->arena, n, sizeof *list);
+    for (uint32_t i = 0; i < n; i++)
+        WEFT_TRY(copy_bytes(c, a, &a->strings[i], &list[i]));
+    *out = list;
+    *out_n = n;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_onnx__get_tensor(weft_onnx_call *c, const char *name, weft_tensor *out)
+{
+    const Onnx__AttributeProto *a = weft_onnx__attr(c, name);
+    *out = (weft_tensor){.rank = -1};
+    if (!a)
+        return WEFT_ERR_OK;
+    if (weft_onnx__attr_type(a) != WEFT_ONNX_ATTR_TENSOR || !a->t)
+        return bad_type(c, a, "tensor");
+    weft_onnx_data data;
+    WEFT_TRY(weft_onnx__tensor(c->cx, a->t, c->cx->arena, c->where, &data));
+    *out = (weft_tensor){.dtype = data.dtype, .rank = data.rank};
+    memcpy(out->dim, data.dim, sizeof out->dim);
+    out->data = weft_arena_alloc(c->cx->arena, data.bytes); /* aligned */
+    if (data.bytes)
+        memcpy(out->data, data.at, data.bytes);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_onnx__no_more_attrs(weft_onnx_call *c)
+{
+    for (uint32_t i = 0; i < c->n_proto; i++)
+        if (!(c->taken >> i & 1))
+            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "attribute \"%s\" is not supported",
+                                   c->proto[i]->name);
+    return WEFT_ERR_OK;
+}
+
 void weft_onnx__put(weft_onnx_call *c, weft_attr attr)
 {
     uint32_t i = 0;

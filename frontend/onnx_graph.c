@@ -39,6 +39,10 @@ static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
         if (weft_onnx__scope_name(cx, scope, name)->bind != WEFT_ONNX_UNBOUND)
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                    "initialiser \"%s\" is defined twice", name);
+        if (t->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__STRING) {
+            weft_onnx__scope_name(cx, scope, name)->bind = WEFT_ONNX_STRINGS;
+            continue;
+        }
         weft_val val = {0};
         weft_onnx_data unused;
         weft_err err = weft_names_find(used, name, strlen(name))
@@ -261,6 +265,7 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                             const Onnx__GraphProto *graph)
 {
     weft_names *seen = weft_names_create(cx->arena);
+    size_t n = 0;
     for (size_t i = 0; i < graph->n_output; i++) {
         const Onnx__ValueInfoProto *v = graph->output[i];
         const char *name = text(v->name);
@@ -275,11 +280,18 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
         if (e->bind == WEFT_ONNX_UNBOUND)
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                    "output \"%s\" is the result of no node", name);
+        if (e->bind == WEFT_ONNX_STRINGS)
+            weft_diag_warn(cx->diag, where, "output \"%s\" is a tensor of strings: it is left out",
+                           name);
         if (e->bind != WEFT_ONNX_BOUND)
             continue;
+        n++;
         WEFT_TRY(weft_onnx__note_failure(cx, check_output(cx, v, e->val, where)));
         weft_graph_add_output(cx->g, name, e->val);
     }
+    if (n == 0 && cx->failed == WEFT_ERR_OK)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, (weft_where){.file = cx->file},
+                               "all outputs are tensors of strings, which are not supported");
     return WEFT_ERR_OK;
 }
 

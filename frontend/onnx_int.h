@@ -191,6 +191,7 @@ typedef enum weft_onnx_bind {
     WEFT_ONNX_BOUND,
     WEFT_ONNX_OUTER,   /* defined in an enclosing graph; weft_onnx__read binds it */
     WEFT_ONNX_OMITTED, /* a function's optional input that the caller leaves out */
+    WEFT_ONNX_STRINGS, /* a tensor of strings, which is not computed (onnx_strings.c) */
     WEFT_ONNX_BROKEN   /* its node was refused: errors that follow from it are not reported */
 } weft_onnx_bind;
 
@@ -245,6 +246,20 @@ WEFT_MUST_USE weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__Model
 /* Reads the imports of a model or of the function `owner`. */
 WEFT_MUST_USE weft_err weft_onnx__opsets(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import,
                                          size_t n, const char *owner, weft_onnx_opsets *out);
+
+/* -- Strings: onnx_strings.c ------------------------------------------------------------------ */
+
+/* Tensors of strings are not computed. A node that only moves them gives such a tensor again; any
+ * other node that reads one is refused, and an output that is one is left out with a warning. */
+
+/* What a hook puts in place of a result of strings. */
+static inline weft_val weft_onnx__string_result(void)
+{
+    return (weft_val){UINT32_MAX};
+}
+/* OK if the node, which reads a tensor of strings, only moves it. */
+WEFT_MUST_USE weft_err weft_onnx__move_strings(weft_onnx_ctx *cx, const Onnx__NodeProto *node,
+                                               weft_where where);
 
 /* -- One node: rows and hooks ----------------------------------------------------------------- */
 
@@ -337,6 +352,15 @@ WEFT_MUST_USE weft_err weft_onnx__get_floats(weft_onnx_call *c, const char *name
                                              uint32_t *out_n);
 WEFT_MUST_USE weft_err weft_onnx__get_ints(weft_onnx_call *c, const char *name, const int64_t **out,
                                            uint32_t *out_n);
+WEFT_MUST_USE weft_err weft_onnx__get_strs(weft_onnx_call *c, const char *name,
+                                           const char *const **out, uint32_t *out_n);
+/* Number of strings of an attribute, which may hold any bytes. */
+WEFT_MUST_USE weft_err weft_onnx__count_strings(weft_onnx_call *c, const char *name,
+                                                uint32_t *out_n);
+/* A tensor in the import's arena; rank -1 when absent. */
+WEFT_MUST_USE weft_err weft_onnx__get_tensor(weft_onnx_call *c, const char *name, weft_tensor *out);
+/* UNSUP unless all attributes were read. */
+WEFT_MUST_USE weft_err weft_onnx__no_more_attrs(weft_onnx_call *c);
 /* Adds or replaces an attribute of the node being made. */
 void weft_onnx__put(weft_onnx_call *c, weft_attr attr);
 void weft_onnx__put_dims(weft_onnx_call *c, weft_attr_key key, const weft_dim *dim, uint32_t n);

@@ -233,19 +233,34 @@ static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
     return WEFT_ERR_OK;
 }
 
-/* The values of the operands; false when one of them is broken. */
-static bool read_operands(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node,
-                          weft_val *in)
+/* The values of the operands. The result is BROKEN when one of them is, else STRINGS when one is a
+ * tensor of strings, else BOUND. */
+static weft_onnx_bind read_operands(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                                    const Onnx__NodeProto *node, weft_val *in)
 {
-    bool whole = true;
+    weft_onnx_bind all = WEFT_ONNX_BOUND;
     for (size_t i = 0; i < node->n_input; i++) {
         const weft_onnx_name *e = weft_onnx__read(cx, scope, node->input[i]);
-        if (*node->input[i] && e->bind == WEFT_ONNX_BOUND)
+        if (!*node->input[i] || e->bind == WEFT_ONNX_OMITTED)
+            continue;
+        if (e->bind == WEFT_ONNX_BOUND)
             in[i] = e->val;
-        else if (*node->input[i] && e->bind != WEFT_ONNX_OMITTED)
-            whole = false;
+        else if (e->bind != WEFT_ONNX_STRINGS)
+            all = WEFT_ONNX_BROKEN;
+        else if (all == WEFT_ONNX_BOUND)
+            all = WEFT_ONNX_STRINGS;
     }
-    return whole;
+    return all;
+}
+
+/* A node that reads a tensor of strings. */
+static weft_err import_strings(weft_onnx_ctx *cx, weft_onnx_scope *scope,
+                               const Onnx__NodeProto *node, weft_where where)
+{
+    WEFT_TRY(weft_onnx__move_strings(cx, node, where));
+    for (size_t i = 0; i < node->n_output; i++)
+        weft_onnx__scope_name(cx, scope, node->output[i])->bind = WEFT_ONNX_STRINGS;
+    return WEFT_ERR_OK;
 }
 
 static void bind_results(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__NodeProto *node,
@@ -256,8 +271,9 @@ static void bind_results(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__
             continue;
         weft_onnx_name *e = weft_onnx__scope_name(cx, scope, node->output[i]);
         bool have = out && i < n_out && out[i].i;
-        e->bind = have ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
-        e->val = have ? out[i] : (weft_val){0};
+        bool strings = have && out[i].i == weft_onnx__string_result().i;
+        e->bind = strings ? WEFT_ONNX_STRINGS : have ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
+        e->val = have && !strings ? out[i] : (weft_val){0};
     }
 }
 
@@ -458,7 +474,7 @@ static weft_err inline_function(weft_onnx_ctx *cx, weft_onnx_scope *scope,
             return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                    "function \"%s\": output \"%s\" is never computed", p->name,
                                    p->output[i]);
-        out[i] = e->val;
+        out[i] = e->bind == WEFT_ONNX_STRINGS ? weft_onnx__string_result() : e->val;
     }
     bind_results(cx, scope, node, out, (uint32_t)node->n_output);
     return WEFT_ERR_OK;
@@ -479,8 +495,11 @@ static weft_err import_node(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onn
     WEFT_TRY(find_row(cx, scope, node, where, &row, &version));
     if (!row)
         return WEFT_ERR_OK; /* refused before */
-    if (!read_operands(cx, scope, node, in))
+    weft_onnx_bind operands = read_operands(cx, scope, node, in);
+    if (operands == WEFT_ONNX_BROKEN)
         return WEFT_ERR_OK;
+    if (operands == WEFT_ONNX_STRINGS)
+        return import_strings(cx, scope, node, where);
     return call_hook(cx, scope, node, row, version, where, in);
 }
 

@@ -197,6 +197,12 @@ static bool rule_first(const view *v, uint32_t *axis, weft_dim *inner)
     return v->first_in == 0 && rest_is_none(v, 1);
 }
 
+/* Each row of the result depends on the same row of operand 0, a matrix. */
+static bool rule_rows(const view *v, uint32_t *axis, weft_dim *inner)
+{
+    return rule_first(v, axis, inner) && *axis == 0;
+}
+
 /* Images: everything but axis 0 may mix. Operands from 3 on are those of the epilogue. */
 static bool rule_images(const view *v, uint32_t *axis, weft_dim *inner)
 {

@@ -112,6 +112,7 @@ class Graph:
     constants: dict = dataclasses.field(default_factory=dict)  # name: array
     nodes: list = dataclasses.field(default_factory=list)
     dtypes: dict = dataclasses.field(default_factory=dict)  # of nodes' results, as far as the maker knows
+    versions: dict = dataclasses.field(default_factory=dict)  # of other domains, else 1
 
     def copy(self):
         """A copy whose lists may be changed; arrays and attributes are shared."""
@@ -140,7 +141,7 @@ class Graph:
         graph += b"".join(_bytes(5, _tensor(k, v)) for k, v in self.constants.items())
         graph += b"".join(_bytes(11, _port(p)) for p in self.inputs)
         graph += b"".join(_bytes(12, _port(p)) for p in self.outputs)
-        domains = {"": self.opset, **{n.domain: 1 for n in self.nodes if n.domain}}
+        domains = {"": self.opset, **{n.domain: self.versions.get(n.domain, 1) for n in self.nodes if n.domain}}
         opsets = b"".join(_bytes(8, (_bytes(1, d) if d else b"") + _number(2, v)) for d, v in domains.items())
         return _number(1, self.ir) + _bytes(2, "weft-tests") + _bytes(7, graph) + opsets
 

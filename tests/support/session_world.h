@@ -112,15 +112,26 @@ static uint32_t add_input(world *w, weft_tensor t)
     return v;
 }
 
+static inline void add_launch_outs(world *w, weft_op_id op, weft_attrs attrs, const uint32_t *in,
+                                   uint32_t n_in, const uint32_t *out, uint32_t n_out)
+{
+    uint32_t *ins = weft_arena_array(w->arena, n_in, sizeof *ins);
+    uint32_t *outs = weft_arena_array(w->arena, n_out, sizeof *outs);
+    memcpy(ins, in, n_in * sizeof *ins);
+    memcpy(outs, out, n_out * sizeof *outs);
+    w->launch[w->program.n_launch++] = (weft_bundle_launch){.op = op,
+                                                            .in = ins,
+                                                            .n_in = n_in,
+                                                            .out = outs,
+                                                            .n_out = n_out,
+                                                            .attrs = attrs,
+                                                            .item = "node"};
+}
+
 static inline void add_launch(world *w, weft_op_id op, weft_attrs attrs, const uint32_t *in,
                               uint32_t n_in, uint32_t out)
 {
-    uint32_t *ins = weft_arena_array(w->arena, n_in, sizeof *ins);
-    uint32_t *outs = weft_arena_array(w->arena, 1, sizeof *outs);
-    memcpy(ins, in, n_in * sizeof *ins);
-    *outs = out;
-    w->launch[w->program.n_launch++] = (weft_bundle_launch){
-        .op = op, .in = ins, .n_in = n_in, .out = outs, .n_out = 1, .attrs = attrs, .item = "node"};
+    add_launch_outs(w, op, attrs, in, n_in, &out, 1);
 }
 
 static inline void add_output(world *w, uint32_t v)

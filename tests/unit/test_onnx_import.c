@@ -237,14 +237,14 @@ static void test_onnx_import__collects_refused_operators(void **state)
     onnx_put_node(&graph, "Relu", "a", "b", NULL);
     onnx_put_node(&graph, "SequenceConstruct", "b", "c", NULL);
     onnx_put_node(&graph, "SplitToSequence", "c", "d", NULL);
-    onnx_put_node_in(&graph, 1, "ai.onnx.ml", "DictVectorizer", "d", "e", NULL);
+    onnx_put_node_in(&graph, 1, "ai.onnx.ml", "Dictionary", "d", "e", NULL);
     onnx_put_node_in(&graph, 1, "com.microsoft", "MatMulBnb4", "e", "y", NULL);
     subject s = import(&graph, 17);
     assert_int_equal(s.err, WEFT_ERR_UNSUP);
     assert_int_equal(weft_diag_count(s.diag), 4);
     assert_true(says(&s, "operator SplitToSequence is"));
     assert_true(says(&s, "operator SequenceConstruct is"));
-    assert_true(says(&s, "operator ai.onnx.ml:DictVectorizer is"));
+    assert_true(says(&s, "operator ai.onnx.ml:Dictionary is"));
     assert_true(says(&s, "operator com.microsoft:MatMulBnb4 is"));
     release(&s);
 }
