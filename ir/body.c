@@ -38,15 +38,76 @@ uint32_t weft_graph_model_count(const weft_module *m)
     return n;
 }
 
+static void empty_graph(weft_graph *g)
+{
+    g->outputs.len = 0;
+    while (g->last)
+        weft_node_remove(g, (weft_node){g->last});
+}
+
 void weft_body_drop(weft_module *m, uint32_t n_graph)
 {
     while (m->graphs.len > n_graph) {
-        weft_graph *g = m->graphs.at[m->graphs.len - 1];
-        g->outputs.len = 0;
-        while (g->last)
-            weft_node_remove(g, (weft_node){g->last});
+        empty_graph(m->graphs.at[m->graphs.len - 1]);
         m->graphs.len--;
     }
+}
+
+void weft_body_collect(weft_module *m)
+{
+    uint32_t n = m->graphs.len, kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        m->graphs.at[i]->n_user = !m->graphs.at[i]->is_body;
+    for (uint32_t i = 0; i < n; i++) { /* a body comes after the graph that runs it */
+        weft_graph *g = m->graphs.at[i];
+        if (g->n_user == 0)
+            continue;
+        WEFT_FOREACH_NODE (m, g, node)
+            for (uint32_t b = 0; b < weft_node_body_count(m, node); b++)
+                if (weft_node_body(m, node, b))
+                    weft_node_body(m, node, b)->n_user++;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        kept += m->graphs.at[i]->n_user > 0;
+    if (kept == n)
+        return;
+    uint32_t *number = weft_arena_array(m->arena, n, sizeof *number), at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        weft_graph *g = m->graphs.at[i];
+        number[i] = at;
+        if (g->n_user == 0)
+            empty_graph(g);
+        else
+            m->graphs.at[at++] = g;
+    }
+    for (uint32_t i = 1; i < m->nodes.len; i++)
+        m->nodes.at[i].graph = number[m->nodes.at[i].graph];
+    for (uint32_t i = 1; i < m->vals.len; i++)
+        if (m->vals.at[i].kind == WEFT_VAL_INPUT)
+            m->vals.at[i].def = number[m->vals.at[i].def];
+    for (uint32_t i = 0; i < at; i++)
+        m->graphs.at[i]->idx = i;
+    m->graphs.len = at;
+}
+
+void weft_body_inline(weft_graph *g, weft_node n, uint32_t b)
+{
+    weft_module *m = g->m;
+    weft_graph *body = weft_node_body(m, n, b);
+    weft_flow_layout l;
+    if (!body || !weft_node_flow(m, n, &l))
+        return;
+    for (uint32_t i = 0; i < l.n_capture[b]; i++)
+        weft_val_replace(body, weft_graph_input(body, i),
+                         weft_node_in(m, n, l.first_capture[b] + i));
+    while (body->first)
+        weft_node__move(body, (weft_node){body->first}, g, n);
+    for (uint32_t i = 0; i < weft_graph_require_count(body); i++)
+        (void)weft_graph_add_require(g, weft_graph_require_at(body, i));
+    for (uint32_t i = 0; i < weft_node_out_count(m, n); i++)
+        weft_val_replace(g, weft_node_out(m, n, i), weft_graph_output(body, i));
+    body->outputs.len = 0;
+    weft_node_remove(g, n);
 }
 
 uint32_t weft_node_body_count(const weft_module *m, weft_node n)

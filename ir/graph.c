@@ -454,6 +454,15 @@ void weft_node_move_before(weft_graph *g, weft_node n, weft_node before)
     link_node(g, n.i, before.i);
 }
 
+void weft_node__move(weft_graph *from, weft_node n, weft_graph *to, weft_node before)
+{
+    unlink_node(from, n.i);
+    from->n_node--;
+    from->m->nodes.at[n.i].graph = to->idx;
+    link_node(to, n.i, before.i);
+    to->n_node++;
+}
+
 weft_node weft_graph_first(const weft_graph *g)
 {
     return (weft_node){g->first};

@@ -285,6 +285,11 @@ uint32_t weft_graph_model_count(const weft_module *m);
 WEFT_MUST_USE weft_err weft_body_check(weft_module *m, weft_diag *diag);
 /* Removes the graphs from the n_graph-th on. */
 void weft_body_drop(weft_module *m, uint32_t n_graph);
+/* Removes the bodies that no node runs. */
+void weft_body_collect(weft_module *m);
+/* Replaces node n of g, an `if`, by the nodes of its body b, whose outputs have the types of the
+ * results. The bodies are to be collected. */
+void weft_body_inline(weft_graph *g, weft_node n, uint32_t b);
 uint32_t weft_node_body_count(const weft_module *m, weft_node n);
 /* NULL: no body behind the node's graph has that name. */
 weft_graph *weft_node_body(const weft_module *m, weft_node n, uint32_t i);

@@ -122,6 +122,8 @@ const weft_file *weft_module__file(const weft_module *m, uint32_t file_id);
 
 /* A symbol of the pool as symbol `name` of the graph. */
 void weft_graph__add_symbol(weft_graph *g, const char *name, weft_dim dim);
+/* Moves a node to the end of another graph, or before one of its nodes. */
+void weft_node__move(weft_graph *from, weft_node n, weft_graph *to, weft_node before);
 /* Characters of names in text. */
 bool weft_text__is_name(char c);
 /* A letter or '_', then name characters. */

@@ -1,5 +1,6 @@
 /* dce: dead-code elimination. Removes nodes whose results are unused. One backward sweep over each
- * graph visits a node after all its users, so whole chains of dead nodes are removed. O(nodes). */
+ * graph visits a node after all its users, so whole chains of dead nodes are removed. Bodies whose
+ * node is gone go with it. O(nodes). */
 #include "passes/passes_int.h"
 
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
@@ -15,6 +16,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
             *changed = true;
         }
     }
+    weft_body_collect(m);
     return WEFT_ERR_OK;
 }
 

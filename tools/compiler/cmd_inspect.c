@@ -106,25 +106,38 @@ static void note_weight(const weft_module *m, weft_val v, bool *seen, uint32_t *
     *bytes += weft_weight_get(m, w)->bytes;
 }
 
-static void put_graph_weights(json_t *model, const weft_graph *g, weft_arena *arena)
+/* What a graph and the bodies of its nodes have. */
+typedef struct contents {
+    json_t *ops;
+    bool *seen; /* by weight */
+    uint32_t n_node, n_weight;
+    uint64_t bytes;
+} contents;
+
+static void add_contents(const weft_graph *g, contents *c, uint32_t depth)
 {
     weft_module *m = weft_graph_module(g);
-    bool *seen = weft_arena_array(arena, weft_weight_count(m) + (size_t)1, sizeof *seen);
-    uint32_t count = 0;
-    uint64_t bytes = 0;
-    WEFT_FOREACH_NODE (m, g, n)
+    c->n_node += weft_graph_node_count(g);
+    WEFT_FOREACH_NODE (m, g, n) {
+        count_op(c->ops, weft_node_opdef(m, n)->name);
         for (uint32_t i = 0; i < weft_node_in_count(m, n); i++)
-            note_weight(m, weft_node_in(m, n, i), seen, &count, &bytes);
+            note_weight(m, weft_node_in(m, n, i), c->seen, &c->n_weight, &c->bytes);
+        for (uint32_t i = 0; depth < WEFT_FLOW_DEPTH_MAX && i < weft_node_body_count(m, n); i++)
+            if (weft_node_body(m, n, i))
+                add_contents(weft_node_body(m, n, i), c, depth + 1);
+    }
     for (uint32_t i = 0; i < weft_graph_output_count(g); i++)
-        note_weight(m, weft_graph_output(g, i), seen, &count, &bytes);
-    put_weights(model, count, bytes);
+        note_weight(m, weft_graph_output(g, i), c->seen, &c->n_weight, &c->bytes);
 }
 
 static json_t *inspect_graph(const weft_graph *g, weft_arena *arena)
 {
     weft_module *m = weft_graph_module(g);
     scope s = {.dims = weft_module_dims(m)};
-    json_t *model = json_object(), *symbols = json_array(), *ops = json_object();
+    json_t *model = json_object(), *symbols = json_array();
+    contents c = {.ops = json_object()};
+    c.seen = weft_arena_array(arena, weft_weight_count(m) + (size_t)1, sizeof *c.seen);
+    add_contents(g, &c, 0);
     s.name = weft_arena_array(arena, weft_dim_symbol_count(s.dims), sizeof *s.name);
     for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
         uint32_t symbol = weft_dim_as_symbol(s.dims, weft_graph_symbol_dim(g, i));
@@ -133,15 +146,13 @@ static json_t *inspect_graph(const weft_graph *g, weft_arena *arena)
         weft_dim_symbol_range(s.dims, symbol, &lo, &hi);
         add_symbol(symbols, s.name[symbol], lo, hi);
     }
-    WEFT_FOREACH_NODE (m, g, n)
-        count_op(ops, weft_node_opdef(m, n)->name);
     json_object_set_new(model, "name", weft_tool_json_name(weft_graph_name(g)));
     json_object_set_new(model, "inputs", graph_ports(&s, g, true));
     json_object_set_new(model, "outputs", graph_ports(&s, g, false));
     json_object_set_new(model, "symbols", symbols);
-    json_object_set_new(model, "nodes", json_integer(weft_graph_node_count(g)));
-    json_object_set_new(model, "ops", ops);
-    put_graph_weights(model, g, arena);
+    json_object_set_new(model, "nodes", json_integer(c.n_node));
+    json_object_set_new(model, "ops", c.ops);
+    put_weights(model, c.n_weight, c.bytes);
     return model;
 }
 
@@ -211,11 +222,14 @@ static json_t *program_profile(const weft_bundle_program *p)
 }
 
 /* Finds which weights a program uses; `uses` is indexed by weight from 0. */
-static void find_uses(const weft_bundle_program *p, bool *uses)
+static void find_uses(const weft_bundle *b, const weft_bundle_program *p, bool *uses)
 {
     for (uint32_t v = 0; v < p->n_value; v++)
         if (p->value[v].weight)
             uses[p->value[v].weight - 1] = true;
+    for (uint32_t i = 0; i < p->n_launch; i++)
+        for (uint32_t k = 0; k < weft_flow_bodies(p->launch[i].op); k++)
+            find_uses(b, &b->program[p->launch[i].body[k] - 1], uses);
 }
 
 static void put_program_weights(json_t *model, const weft_bundle *b, const bool *uses)
@@ -229,6 +243,19 @@ static void put_program_weights(json_t *model, const weft_bundle *b, const bool 
     put_weights(model, count, bytes);
 }
 
+/* Operators of a program and of its bodies; their number. */
+static uint32_t count_launches(const weft_bundle *b, const weft_bundle_program *p, json_t *ops)
+{
+    uint32_t n = p->n_launch;
+    for (uint32_t i = 0; i < p->n_launch; i++) {
+        const weft_bundle_launch *l = &p->launch[i];
+        count_op(ops, weft_op_get(l->op)->name);
+        for (uint32_t k = 0; k < weft_flow_bodies(l->op); k++)
+            n += count_launches(b, &b->program[l->body[k] - 1], ops);
+    }
+    return n;
+}
+
 static json_t *inspect_program(const weft_bundle *b, const weft_bundle_program *p, const bool *uses,
                                weft_arena *arena)
 {
@@ -239,8 +266,7 @@ static json_t *inspect_program(const weft_bundle *b, const weft_bundle_program *
         s.name[i] = p->symbol[i].name;
         add_symbol(symbols, p->symbol[i].name, p->symbol[i].lo, p->symbol[i].hi);
     }
-    for (uint32_t i = 0; i < p->n_launch; i++)
-        count_op(ops, weft_op_get(p->launch[i].op)->name);
+    uint32_t n_launch = count_launches(b, p, ops);
     json_object_set_new(model, "name", weft_tool_json_name(p->name));
     json_object_set_new(model, "inputs", program_ports(&s, p, p->input, p->n_input));
     json_object_set_new(model, "outputs", program_ports(&s, p, p->output, p->n_output));
@@ -249,7 +275,7 @@ static json_t *inspect_program(const weft_bundle *b, const weft_bundle_program *
                         p->batch_symbol == UINT32_MAX
                             ? json_null()
                             : weft_tool_json_name(p->symbol[p->batch_symbol].name));
-    json_object_set_new(model, "nodes", json_integer(p->n_launch));
+    json_object_set_new(model, "nodes", json_integer(n_launch));
     json_object_set_new(model, "ops", ops);
     put_program_weights(model, b, uses);
     json_object_set_new(model, "buckets", program_buckets(p));
@@ -369,7 +395,7 @@ static weft_err inspect_bundle(const char *path, const options *o, weft_diag *di
     json_t *models = json_array();
     for (uint32_t i = 0; i < b->n_program; i++) {
         uses[i] = weft_arena_array(arena, b->n_weight, sizeof **uses);
-        find_uses(&b->program[i], uses[i]);
+        find_uses(b, &b->program[i], uses[i]);
         json_array_append_new(models, inspect_program(b, &b->program[i], uses[i], arena));
     }
     json_t *plan = b->plan_json ? json_loads(b->plan_json, 0, NULL) : NULL;
