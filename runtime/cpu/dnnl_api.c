@@ -7,11 +7,18 @@
 
 /* -- Engine --------------------------------------------------------------------------------- */
 
+/* oneDNN keeps the code of primitives that are not in use, some 50 kB each. Sessions have caches of
+ * their own; this one is for a second session or bucket with the same sizes. */
+enum { CACHE_PRIMITIVES = 512 };
+
 dnnl_status_t weft_dnnl__engine_open(dnnl_engine_t *engine, dnnl_stream_t *stream)
 {
+    int capacity = 0;
     dnnl_status_t status = dnnl_engine_create(engine, dnnl_cpu, 0);
     if (status != dnnl_success)
         return status;
+    if (dnnl_get_primitive_cache_capacity(&capacity) == dnnl_success && capacity > CACHE_PRIMITIVES)
+        (void)dnnl_set_primitive_cache_capacity(CACHE_PRIMITIVES);
     status = dnnl_stream_create(stream, *engine, dnnl_stream_default_flags);
     if (status != dnnl_success)
         dnnl_engine_destroy(*engine);

@@ -31,11 +31,23 @@ typedef struct weft_specialisation_value {
     weft_slot slot; /* tensor.data: address, set by bind */
 } weft_specialisation_value;
 
+/* A kernel that a driver prepared, for all specialisations of a session whose launch has the same
+ * operands (shared_kernel.c). */
+typedef struct weft_shared_kernel {
+    uint32_t refs;
+    weft_kernel_fn run;
+    void *state;
+    void (*destroy)(void *state);
+    const char *variant;
+    uint64_t scratch_bytes;
+} weft_shared_kernel;
+
 typedef struct weft_specialisation_launch {
     weft_kernel_fn run; /* NULL: no work (a view), or a dynamic shape */
     void *state;
-    void **arg; /* inputs, outputs, scratch memory */
-    void (*destroy)(void *state);
+    void **arg;                   /* inputs, outputs, scratch memory */
+    weft_shared_kernel *kernel;   /* owns the state, or */
+    void (*destroy)(void *state); /* destroys a state that is the launch's own */
     const char *variant;
     uint64_t scratch_bytes, scratch_offset;
     weft_attrs attrs; /* dims are constant unless `dynamic` */
@@ -131,6 +143,20 @@ WEFT_MUST_USE weft_err weft_specialisation__get(weft_session *s, const int64_t *
  * it. */
 WEFT_MUST_USE weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol,
                                                  weft_diag *diag, weft_specialisation **out);
+/* The kernel of launch `i` of another specialisation in the session's cache, if it has the same
+ * operands, results and attributes as in `spec`, with a reference more; NULL if there is none. */
+weft_shared_kernel *weft_shared_kernel__find(weft_session *s, const weft_specialisation *spec,
+                                             uint32_t i);
+/* A kernel from what the driver prepared, with one reference. NULL when out of memory: the state is
+ * destroyed. */
+weft_shared_kernel *weft_shared_kernel__make(const weft_prep *prep);
+void weft_shared_kernel__drop(weft_shared_kernel *kernel);
+/* Alignment of the value's address in the session's memory. */
+static inline uint32_t weft_specialisation__align(const weft_specialisation_value *v)
+{
+    uint64_t shift = v->shift | WEFT_ARENA_ALIGN;
+    return (uint32_t)(shift & (~shift + 1));
+}
 /* Sets all addresses of the specialisation to the session's memory, which grows if necessary. */
 weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag);
 void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec);

@@ -214,11 +214,33 @@ static weft_err place_values(build *b)
 
 /* -- Kernels -------------------------------------------------------------------------------- */
 
-/* Alignment of the value's address on a device. */
-static uint32_t alignment(const weft_specialisation_value *v)
+/* Operands and results with their alignment; *out_empty: there is nothing to compute. */
+static weft_err fill_slots(build *b, const weft_bundle_launch *l, weft_slot *slot, bool *out_empty)
 {
-    uint64_t shift = v->shift | WEFT_ARENA_ALIGN;
-    return (uint32_t)(shift & (~shift + 1));
+    *out_empty = true;
+    for (uint32_t k = 0; k < l->n_in + l->n_out; k++) {
+        uint32_t v = k < l->n_in ? l->in[k] : l->out[k - l->n_in];
+        if (!v)
+            continue;
+        slot[k] = b->spec->value[v].slot;
+        slot[k].align = weft_specialisation__align(&b->spec->value[v]);
+        if (k < l->n_in && slot[k].weight)
+            WEFT_TRY(weft_engine__check_weight(b->s->engine, slot[k].weight, b->diag));
+        if (k >= l->n_in && weft_tensor_numel(&slot[k].tensor) > 0)
+            *out_empty = false;
+    }
+    return WEFT_ERR_OK;
+}
+
+static void take_kernel(weft_specialisation *spec, const weft_bundle_launch *l,
+                        weft_specialisation_launch *to, weft_shared_kernel *kernel)
+{
+    to->kernel = kernel;
+    to->run = kernel->run;
+    to->state = kernel->state;
+    to->variant = kernel->variant;
+    to->scratch_bytes = kernel->scratch_bytes;
+    to->arg = weft_arena_array(spec->arena, l->n_in + l->n_out + 1, sizeof *to->arg);
 }
 
 static weft_err prepare_launch(build *b, uint32_t i)
@@ -226,27 +248,17 @@ static weft_err prepare_launch(build *b, uint32_t i)
     const weft_bundle_launch *l = &b->p->launch[i];
     weft_specialisation_launch *to = &b->spec->launch[i];
     weft_arena *arena = b->spec->arena;
-    weft_slot *slot = weft_arena_array(arena, l->n_in + l->n_out, sizeof *slot);
-    bool empty = true;
 
-    for (uint32_t k = 0; k < l->n_in; k++) {
-        if (l->in[k]) {
-            slot[k] = b->spec->value[l->in[k]].slot;
-            slot[k].align = alignment(&b->spec->value[l->in[k]]);
-        }
-        if (slot[k].weight)
-            WEFT_TRY(weft_engine__check_weight(b->s->engine, slot[k].weight, b->diag));
-    }
-    for (uint32_t k = 0; k < l->n_out; k++) {
-        if (l->out[k]) {
-            slot[l->n_in + k] = b->spec->value[l->out[k]].slot;
-            slot[l->n_in + k].align = alignment(&b->spec->value[l->out[k]]);
-        }
-        if (l->out[k] && weft_tensor_numel(&slot[l->n_in + k].tensor) > 0)
-            empty = false;
-    }
     WEFT_TRY(weft_launch__bind_attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag,
                                      &to->attrs));
+    weft_shared_kernel *kernel = weft_shared_kernel__find(b->s, b->spec, i);
+    if (kernel) {
+        take_kernel(b->spec, l, to, kernel);
+        return WEFT_ERR_OK;
+    }
+    bool empty;
+    weft_slot *slot = weft_arena_array(arena, l->n_in + l->n_out, sizeof *slot);
+    WEFT_TRY(fill_slots(b, l, slot, &empty));
     if (weft_op_get(l->op)->traits & WEFT_T_BODY) {
         to->arg = weft_arena_array(arena, l->n_in + l->n_out + 1, sizeof *to->arg);
         return empty ? WEFT_ERR_OK : weft_nested__prepare(b->s, i, to->attrs, slot, to);
@@ -271,12 +283,10 @@ static weft_err prepare_launch(build *b, uint32_t i)
     if (empty)
         return WEFT_ERR_OK;
     WEFT_TRY(b->s->engine->driver->prepare(&prep));
-    to->run = prep.run;
-    to->state = prep.state;
-    to->destroy = prep.destroy ? prep.destroy : free;
-    to->variant = prep.variant;
-    to->scratch_bytes = prep.scratch_bytes;
-    to->arg = weft_arena_array(arena, l->n_in + l->n_out + 1, sizeof *to->arg);
+    kernel = weft_shared_kernel__make(&prep);
+    if (!kernel)
+        return WEFT_ERR_NOMEM;
+    take_kernel(b->spec, l, to, kernel);
     return WEFT_ERR_OK;
 }
 
@@ -420,6 +430,13 @@ static void list_patches(build *b)
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
+static void drop_launch(weft_specialisation_launch *l)
+{
+    if (l->destroy)
+        l->destroy(l->state);
+    weft_shared_kernel__drop(l->kernel);
+}
+
 void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
 {
     if (!spec)
@@ -427,8 +444,7 @@ void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
     if (spec->graph)
         s->engine->driver->device_ops->free_graph(s->engine, spec->graph);
     for (uint32_t i = 0; i < s->program->n_launch; i++)
-        if (spec->launch[i].destroy)
-            spec->launch[i].destroy(spec->launch[i].state);
+        drop_launch(&spec->launch[i]);
     weft_arena_destroy(spec->arena);
     free(spec);
 }

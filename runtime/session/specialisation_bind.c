@@ -30,11 +30,22 @@ static void explain_memory(weft_session *s, weft_err err, uint64_t bytes, weft_d
     }
 }
 
+/* Memory that has to grow again grows by a quarter at least, if the limit allows: sizes that change
+ * from run to run, as the past of a decoder, must not get new pages each time. */
+static uint64_t ask_for(uint64_t old, uint64_t bytes)
+{
+    return old && bytes < old + old / 4 ? old + old / 4 : bytes;
+}
+
 static weft_err grow(weft_session *s, uint64_t bytes, weft_diag *diag)
 {
     weft_engine *e = s->engine;
+    uint64_t most = e->driver->device_ops ? bytes : ask_for(s->memory->bytes, bytes);
     weft_engine__release(e, s->memory);
-    WEFT_TRY(weft_engine__take(e, bytes, diag));
+    if (most > bytes && weft_engine__take(e, most, NULL) == WEFT_ERR_OK)
+        bytes = most;
+    else
+        WEFT_TRY(weft_engine__take(e, bytes, diag));
     weft_err err = e->driver->alloc(e, bytes, diag, &s->memory->at);
     if (err != WEFT_ERR_OK) {
         weft_engine__give(e, bytes);
