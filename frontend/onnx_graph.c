@@ -285,6 +285,10 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                            name);
         if (e->bind != WEFT_ONNX_BOUND)
             continue;
+        if (weft_onnx__is_sequence(e->val))
+            return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                                   "output \"%s\" is a sequence: return its elements instead",
+                                   name);
         n++;
         WEFT_TRY(weft_onnx__note_failure(cx, check_output(cx, v, e->val, where)));
         weft_graph_add_output(cx->g, name, e->val);

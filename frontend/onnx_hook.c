@@ -1,5 +1,5 @@
 /* Hooks of onnx_ops.def: convert operators of older opsets to the newest form. */
-#include "frontend/onnx_int.h"
+#include "frontend/onnx_build.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@ enum {
     OPSET_CONCAT_AXIS = 4,    /* Concat's axis is required */
     OPSET_NO_CONSUMED = 6,    /* consumed_inputs is gone */
     OPSET_BROADCAST = 7,      /* NumPy broadcasting; inference by default */
-    OPSET_DROPOUT_MASK = 10,  /* the mask is bool */
+    OPSET_DROPOUT_MASK = 10,  /* the mask is bool; before, of the operand's type */
     OPSET_DROPOUT_INPUT = 12, /* ratio and training_mode are inputs */
     OPSET_SOFTMAX_AXIS = 13,  /* one axis instead of two flattened halves */
     OPSET_GROUP_CHANNELS = 21 /* scale and bias of GroupNormalization per channel */
@@ -213,13 +213,37 @@ weft_err weft_onnx_hook_gemm(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
+/* Before opset 9 statistics could be those of each element instead of each channel:
+ * (x - mean) * (scale / sqrt(var + epsilon)) + b */
+static weft_err norm_elements(weft_onnx_call *c)
+{
+    weft_onnx_build b = {.c = c};
+    double epsilon;
+    WEFT_TRY(weft_onnx__get_float(c, "epsilon", 1e-5, &epsilon));
+    weft_onnx__ignore(c, "momentum");
+    weft_onnx__ignore(c, "consumed_inputs");
+    WEFT_TRY(weft_onnx__map_attrs(c, WEFT_OP_IDENTITY));
+    bool whole = c->n_in == 5 && c->n_out == 1;
+    for (uint32_t i = 0; whole && i < 5; i++)
+        whole = c->in[i].i;
+    if (!whole)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, expected 5", c->n_in);
+    weft_dtype dtype = (weft_dtype)weft_onnx__of(&b, c->in[4])->dtype;
+    weft_val var =
+        weft_onnx__make2(&b, WEFT_OP_ADD, c->in[4], weft_onnx__scalar(&b, dtype, epsilon));
+    weft_val factor =
+        weft_onnx__make2(&b, WEFT_OP_DIV, c->in[1], weft_onnx__make1(&b, WEFT_OP_SQRT, var));
+    weft_val x = weft_onnx__make2(&b, WEFT_OP_SUB, c->in[0], c->in[3]);
+    x = weft_onnx__make2(&b, WEFT_OP_MUL, x, factor);
+    c->out[0] = weft_onnx__make2(&b, WEFT_OP_ADD, x, c->in[2]);
+    return b.err;
+}
+
 weft_err weft_onnx_hook_batch_norm(weft_onnx_call *c)
 {
     enum { OPSET_TRAINING_MODE = 14 };
     int64_t spatial, is_test;
     WEFT_TRY(weft_onnx__get_int(c, "spatial", 1, &spatial));
-    if (!spatial)
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "attribute \"spatial\" = 0 is not supported");
     if (c->opset < OPSET_BROADCAST) {
         WEFT_TRY(weft_onnx__get_int(c, "is_test", 0, &is_test));
         if (!is_test)
@@ -227,7 +251,7 @@ weft_err weft_onnx_hook_batch_norm(weft_onnx_call *c)
     }
     if (c->opset < OPSET_TRAINING_MODE && c->n_out > 1)
         return weft_onnx__fail(c, WEFT_ERR_UNSUP, "outputs of training are not supported");
-    return weft_onnx_hook_plain(c);
+    return spatial ? weft_onnx_hook_plain(c) : norm_elements(c);
 }
 
 /* Before opset 21 scale and bias had one element a group:
@@ -481,7 +505,7 @@ static bool known_scalar(weft_onnx_call *c, uint32_t in, double otherwise, doubl
     return true;
 }
 
-/* dropout(x) ==> identity(x), and a mask of ones when it is wanted */
+/* dropout(x) ==> identity(x), and a constant mask when it is wanted */
 weft_err weft_onnx_hook_dropout(weft_onnx_call *c)
 {
     double ratio = 0.5, training = 0.0, given;
@@ -500,16 +524,19 @@ weft_err weft_onnx_hook_dropout(weft_onnx_call *c)
     if (c->opset >= OPSET_DROPOUT_INPUT && known_scalar(c, 1, 0.5, &given))
         ratio = given;
     if (training != 0.0 && ratio != 0.0)
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "training mode is not supported");
-    if (c->n_out > 1 && c->opset < OPSET_DROPOUT_MASK)
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a mask before opset 10 is not supported");
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP,
+                               "training mode is not supported: export for inference");
     WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
     if (c->n_out > 1) {
         weft_val shape;
-        weft_attr ones[2] = {WEFT_ATTR_OF_FLOAT(VALUE, 1.0),
-                             WEFT_ATTR_OF_DTYPE(DTYPE, WEFT_DTYPE_BOOL)};
+        weft_dtype dtype = c->opset < OPSET_DROPOUT_MASK
+                               ? (weft_dtype)weft_onnx__type(c, c->in[0])->dtype
+                               : WEFT_DTYPE_BOOL;
+        /* Without a definition before opset 12: zeros, as in onnxruntime. */
+        weft_attr fill[2] = {WEFT_ATTR_OF_FLOAT(VALUE, c->opset < OPSET_DROPOUT_INPUT ? 0.0 : 1.0),
+                             WEFT_ATTR_OF_DTYPE(DTYPE, dtype)};
         WEFT_TRY(weft_onnx__emit(c, WEFT_OP_SHAPE, c->in, 1, NULL, 0, &shape, 1));
-        WEFT_TRY(weft_onnx__emit(c, WEFT_OP_CONSTANT_OF_SHAPE, &shape, 1, ones, 2, &c->out[1], 1));
+        WEFT_TRY(weft_onnx__emit(c, WEFT_OP_CONSTANT_OF_SHAPE, &shape, 1, fill, 2, &c->out[1], 1));
     }
     if (c->n_out > 2)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u outputs, expected 1 or 2", c->n_out);

@@ -108,6 +108,21 @@ typedef struct weft_onnx_fn {
 
 struct weft_onnx_scope;
 
+/* Sequences of tensors that are known at import have handles of their own, numbers of
+ * cx->sequences, which no function of ir.h may see. */
+#define WEFT_ONNX_SEQUENCE (1u << 31)
+enum { WEFT_ONNX_SEQUENCE_MAX = 4096 }; /* elements */
+
+typedef struct weft_onnx_sequence {
+    weft_val *at;
+    uint32_t n;
+} weft_onnx_sequence;
+
+static inline bool weft_onnx__is_sequence(weft_val v)
+{
+    return v.i & WEFT_ONNX_SEQUENCE;
+}
+
 typedef struct weft_onnx_ctx {
     weft_module *m;
     weft_graph *g;
@@ -135,6 +150,7 @@ typedef struct weft_onnx_ctx {
     uint32_t n_fn;
     weft_names *fn_names; /* id i: fn[i - 1] */
     uint32_t n_nodes, n_bodies;
+    WEFT_VEC(weft_onnx_sequence) sequences;
     weft_names *refused; /* operators already reported */
     /* Imports the initialisers and nodes of a graph in an attribute. A pointer, because the hooks
      * that call it are below the functions that import nodes. */
@@ -301,6 +317,9 @@ typedef struct weft_onnx_row {
 weft_onnx_domain weft_onnx__domain(const char *name);
 /* The newest version that is supported. */
 int weft_onnx__newest(weft_onnx_domain domain);
+/* Why an operator of the default domain has no row, if that is on purpose; NULL otherwise. */
+const char *weft_onnx__why_refused(const char *op_type);
+
 /* -- Versions of operators: onnx_versions.c --------------------------------------------------- */
 
 /* The version of a default operator that `opset` means; 0 if the operator is not ONNX's (exporters
@@ -319,6 +338,12 @@ const weft_onnx_row *weft_onnx__row(weft_onnx_domain domain, const char *op_type
 #include "frontend/onnx_ops_ms.def"
 #include "frontend/onnx_ops_training.def"
 #undef ONNX
+
+/* -- Sequences: onnx_sequence.c --------------------------------------------------------------- */
+
+weft_val weft_onnx__sequence(weft_onnx_ctx *cx, const weft_val *at, uint32_t n);
+/* UNSUP: the operator takes no sequences, but an operand is one. */
+WEFT_MUST_USE weft_err weft_onnx__check_sequences(const weft_onnx_call *c);
 
 /* -- Attributes: onnx_attr.c ------------------------------------------------------------------ */
 

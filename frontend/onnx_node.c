@@ -218,8 +218,12 @@ static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
     if (version == 0)
         version = last; /* onnxruntime too reads files that do not import the other domains */
     const weft_onnx_row *row = weft_onnx__row(domain, op, version);
-    if (!row)
-        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", 0);
+    if (!row) {
+        const char *why = domain == WEFT_ONNX_DEFAULT ? weft_onnx__why_refused(op) : NULL;
+        const char *what =
+            why ? weft_arena_printf(cx->arena, "is not supported: %s", why) : "is not supported";
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, what, 0);
+    }
     if (version < row->first || version > (row->last ? row->last : last))
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", version);
     if (domain == WEFT_ONNX_DEFAULT && !weft_onnx__is_read(op, version)) {
@@ -304,6 +308,7 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
     WEFT_TRY(resolve_attrs(cx, scope, node, where, &c.proto, &c.n_proto));
     if (c.n_out == 0)
         return WEFT_ERR_OK; /* no result is wanted */
+    WEFT_TRY(weft_onnx__check_sequences(&c));
     WEFT_TRY(row->hook(&c));
     bind_results(cx, scope, node, c.out, c.n_out);
     return WEFT_ERR_OK;

@@ -70,6 +70,21 @@ const weft_onnx_row *weft_onnx__row(weft_onnx_domain domain, const char *op_type
     return found;
 }
 
+const char *weft_onnx__why_refused(const char *op_type)
+{
+    static const struct {
+        const char *name, *why;
+    } refused[] = {
+#define R(operator_name, reason) {#operator_name, reason},
+#include "frontend/onnx_refused.def"
+#undef R
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (strcmp(refused[i].name, op_type) == 0)
+            return refused[i].why;
+    return NULL;
+}
+
 const char *weft_import_op_at(size_t i, const char **out_domain, int *out_first, int *out_last)
 {
     const struct domain *d = domains;

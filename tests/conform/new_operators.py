@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Operators of opset 23 and later with random parameters beside onnxruntime: one-node models with constant or
+"""Operators of opset 23 and later, and old forms, with random parameters beside onnxruntime: one-node models with constant or
 symbolic dimensions, compiled and run in one process (model_worker.c). ONNX's own reference answers for what
 onnxruntime does not have.
 
@@ -223,7 +223,15 @@ def causal_conv(rng):
     return Case("CausalConvWithState", attrs, operands, 2, 27)
 
 
-MAKERS = {"Attention": attention, "RMSNormalization": rms_norm, "RotaryEmbedding": rotary,
+def norm_elements(rng):
+    shape = [int(n) for n in rng.integers(1, 6, size=rng.integers(2, 5))]
+    params = [(normal(rng, *shape[1:]), [None] * (len(shape) - 1)) for _ in range(3)]
+    var = (rng.uniform(0.1, 2, size=shape[1:]).astype(np.float32), [None] * (len(shape) - 1))
+    x = (normal(rng, *shape), ["B"] + [None] * (len(shape) - 1))
+    return Case("BatchNormalization", {"spatial": 0, "epsilon": 1e-3}, [x, *params, var], opset=7)
+
+
+MAKERS = {"Attention": attention, "BatchNormalization": norm_elements, "RMSNormalization": rms_norm, "RotaryEmbedding": rotary,
           "TensorScatter": tensor_scatter, "Swish": swish, "CumProd": cum_prod, "BitShift": bit_shift,
           "BitCast": bit_cast, "LinearAttention": linear_attention, "CausalConvWithState": causal_conv}
 
