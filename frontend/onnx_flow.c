@@ -98,6 +98,8 @@ static weft_err fill_body(weft_onnx_call *c, body *b)
     WEFT_TRY(import_nodes(c, b->attr, b->graph, &scope, out, n_out));
     b->whole = true;
     for (size_t i = 0; i < n_out; i++) {
+        if (weft_onnx__is_sequence(out[i]))
+            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "%s: output %zu is a sequence", b->attr, i);
         b->whole = b->whole && out[i].i;
         if (out[i].i)
             weft_graph_add_output(b->nest.g, weft_arena_printf(cx->arena, "out%zu", i), out[i]);

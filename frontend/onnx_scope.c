@@ -41,6 +41,13 @@ static weft_val capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v)
 {
     uint64_t found;
     uint32_t n = 0;
+    if (weft_onnx__is_sequence(v)) { /* element by element; sequences hold tensors only */
+        weft_onnx_sequence s = cx->sequences.at[v.i & ~WEFT_ONNX_SEQUENCE];
+        weft_val *inner = weft_arena_array(cx->arena, (size_t)s.n + 1, sizeof *inner);
+        for (uint32_t i = 0; i < s.n; i++)
+            inner[i] = capture(cx, nest, s.at[i]);
+        return weft_onnx__sequence(cx, inner, s.n);
+    }
     if (weft_val_get_kind(cx->m, v) == WEFT_VAL_WEIGHT)
         return v;
     if (weft_map_get(nest->inner, v.i, &found))

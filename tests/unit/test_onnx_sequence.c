@@ -106,6 +106,40 @@ static void test_onnx_sequence__refusals(void **state)
     check_fails(import(&graph, 17), WEFT_ERR_UNSUP, "fix the size with `dims:`");
 }
 
+/* A sequence of the graph around a branch that is decided by data. */
+static void test_onnx_sequence__in_branches(void **state)
+{
+    (void)state;
+    for (int inside = 0; inside < 2; inside++) {
+        weft_buf graph = {0}, yes = {0}, no = {0}, attrs = {0};
+        put_ends(&graph, "6", NULL);
+        put_int(&graph, "at", -1);
+        put_int(&graph, "two", 2);
+        onnx_put_value(&graph, ONNX_INPUT, "c", ONNX_BOOL, "");
+        onnx_put_node(&graph, "SplitToSequence", "x,two", "s", NULL);
+        if (inside)
+            onnx_put_node(&yes, "SequenceAt", "s,at", "a", NULL);
+        else
+            onnx_put_node(&yes, "Identity", "s", "a", NULL);
+        onnx_put_value(&yes, ONNX_OUTPUT, "a", ONNX_FLOAT, NULL);
+        onnx_put_node(&no, "Identity", inside ? "x" : "s", "b", NULL);
+        onnx_put_value(&no, ONNX_OUTPUT, "b", ONNX_FLOAT, NULL);
+        onnx_put_attr_graph(&attrs, "then_branch", &yes);
+        onnx_put_attr_graph(&attrs, "else_branch", &no);
+        onnx_put_node(&graph, "If", "c", "y", &attrs);
+        if (!inside) {
+            check_fails(import(&graph, 17), WEFT_ERR_UNSUP, "then_branch: output 0 is a sequence");
+            continue;
+        }
+        subject s = import(&graph, 17);
+        float x[6] = {1, 2, 3, 4, 5, 6};
+        uint8_t yes_please = 1;
+        weft_tensor in[2] = {{.dtype = WEFT_DTYPE_F32, .rank = 1, .dim = {6}, .data = x},
+                             {.dtype = WEFT_DTYPE_BOOL, .data = &yes_please}};
+        check_values(&s, in, 2, (float[]){5, 6}, 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_onnx_sequence__changes),
         cmocka_unit_test(test_onnx_sequence__construct_and_stack),
         cmocka_unit_test(test_onnx_sequence__refusals),
+        cmocka_unit_test(test_onnx_sequence__in_branches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
