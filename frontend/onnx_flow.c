@@ -192,6 +192,69 @@ static weft_err or_drop(weft_onnx_call *c, uint32_t n_graph, weft_err err)
     return err;
 }
 
+/* Messages, refused operators and the first error of an import that may be given up. */
+typedef struct quiet {
+    weft_diag *diag;
+    weft_names *refused;
+    weft_err failed;
+} quiet;
+
+static quiet start_quiet(weft_onnx_ctx *cx)
+{
+    quiet before = {cx->diag, cx->refused, cx->failed};
+    cx->diag = NULL;
+    cx->refused = weft_names_create(cx->arena);
+    cx->failed = WEFT_ERR_OK;
+    return before;
+}
+
+/* Whether nothing failed; messages are reported again. */
+static bool end_quiet(weft_onnx_ctx *cx, quiet before)
+{
+    bool ok = cx->failed == WEFT_ERR_OK;
+    cx->diag = before.diag;
+    cx->refused = before.refused;
+    cx->failed = before.failed;
+    return ok;
+}
+
+/* The condition is whether two sizes are equal. */
+static bool compares_sizes(const weft_onnx_call *c, weft_dim *out_a, weft_dim *out_b)
+{
+    weft_onnx_ctx *cx = c->cx;
+    const weft_dim *side[2];
+    if (weft_val_get_kind(cx->m, c->in[0]) != WEFT_VAL_NODE)
+        return false;
+    weft_node n = weft_val_node(cx->m, c->in[0]);
+    if (weft_node_op(cx->m, n) != WEFT_OP_EQUAL)
+        return false;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t count;
+        side[i] = weft_contents_get(cx->contents, weft_node_in(cx->m, n, i), &count);
+        if (!side[i] || count != 1 || weft_dim_is_data(weft_module_dims(cx->m), side[i][0]))
+            return false;
+    }
+    *out_a = side[0][0];
+    *out_b = side[1][0];
+    return true;
+}
+
+/* if (size == 1) squeeze(x) else x, as exporters write a squeeze of a size that they do not know:
+ * the rank of the result would depend on the size. The model is compiled for the size that the
+ * condition asks for; others are refused when the sizes are known. */
+static weft_err require_sizes(weft_onnx_call *c, weft_dim a, weft_dim b)
+{
+    const weft_graph_require r = {.kind = WEFT_REQUIRE_EQUAL,
+                                  .a = a,
+                                  .b = b,
+                                  .guard = 1,
+                                  .item = c->where.item,
+                                  .what = "If: the size that its then_branch is for"};
+    if (!weft_graph_add_require(c->cx->g, &r))
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "too many sizes have to be compared at run time");
+    return inline_branch(c, "then_branch");
+}
+
 weft_err weft_onnx_hook_if(weft_onnx_call *c)
 {
     double condition;
@@ -202,7 +265,12 @@ weft_err weft_onnx_hook_if(weft_onnx_call *c)
     if (weft_onnx__known(c->cx, c->in[0], &condition))
         return inline_branch(c, condition != 0.0 ? "then_branch" : "else_branch");
     uint32_t n_graph = weft_graph_count(c->cx->m);
-    return or_drop(c, n_graph, import_branches(c));
+    weft_dim a, b;
+    if (!compares_sizes(c, &a, &b))
+        return or_drop(c, n_graph, import_branches(c));
+    quiet before = start_quiet(c->cx);
+    weft_err err = or_drop(c, n_graph, import_branches(c));
+    return end_quiet(c->cx, before) && err == WEFT_ERR_OK ? err : require_sizes(c, a, b);
 }
 
 /* -- Loop and Scan ---------------------------------------------------------------------------- */
@@ -248,19 +316,9 @@ static bool open_changed(weft_onnx_call *c, rounds *r)
 /* Reads the body without messages and without effect on what is reported later. */
 static bool try_body(weft_onnx_call *c, rounds *r)
 {
-    weft_onnx_ctx *cx = c->cx;
-    weft_diag *diag = cx->diag;
-    weft_names *refused = cx->refused;
-    weft_err failed = cx->failed;
-    cx->diag = NULL;
-    cx->refused = weft_names_create(cx->arena);
-    cx->failed = WEFT_ERR_OK;
+    quiet before = start_quiet(c->cx);
     weft_err err = import_body(c, &r->body);
-    bool ok = err == WEFT_ERR_OK && cx->failed == WEFT_ERR_OK && r->body.whole;
-    cx->diag = diag;
-    cx->refused = refused;
-    cx->failed = failed;
-    return ok;
+    return end_quiet(c->cx, before) && err == WEFT_ERR_OK && r->body.whole;
 }
 
 /* Twice with known dims, then with all of them open. */
