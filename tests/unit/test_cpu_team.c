@@ -2,6 +2,7 @@
 #include "runtime/cpu/cpu_int.h"
 #include "runtime/cpu/cpu_team.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,6 +99,35 @@ static void test_loop_covers_its_range(void **state)
             for (int64_t i = 0; i < N; i++)
                 assert_int_equal(seen[i], i < n);
         }
+    weft_team_end();
+}
+
+/* -- The flag of invalid operations --------------------------------------------------------- */
+
+/* Part *cx compares NaN. */
+static void compare_nan(void *cx, uint32_t part)
+{
+    volatile float x = part == *(uint32_t *)cx ? NAN : 1;
+    volatile bool less = x < 2;
+    (void)less;
+}
+
+static void test_flag_of_every_thread(void **state)
+{
+    (void)state;
+    if (!weft_team_has_invalid())
+        skip();
+    weft_team_begin(THREADS);
+    for (uint32_t i = 0; i < 500; i++) {
+        uint32_t part = i % (2 * THREADS);
+        weft_team_clear_invalid();
+        assert_true(weft_team_run(compare_nan, &part, 2 * THREADS, THREADS));
+        assert_true(weft_team_is_invalid());
+        part = UINT32_MAX;
+        weft_team_clear_invalid();
+        assert_true(weft_team_run(compare_nan, &part, 2 * THREADS, THREADS));
+        assert_false(weft_team_is_invalid());
+    }
     weft_team_end();
 }
 
@@ -242,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_each_part_runs_once),
         cmocka_unit_test(test_job_within_a_job),
         cmocka_unit_test(test_loop_covers_its_range),
+        cmocka_unit_test(test_flag_of_every_thread),
         cmocka_unit_test(test_region_with_barriers),
         cmocka_unit_test(test_loop_with_static_schedule),
         cmocka_unit_test(test_others_use_libgomp),
