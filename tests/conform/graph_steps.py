@@ -225,7 +225,7 @@ def with_operand(m, v):
         dims = broadcast(broadcast(u.dims, v.dims), third.dims)
         wide = u.wide + v.wide + third.wide
         return m.node(op.rstrip("3"), [v, u, third], dims, -wide, wide)
-    return binary_of(m, op, *((u, v) if m.chance(0.3) else (v, u)))
+    return binary_of(m, op, *((u, v) if op != "Div" and m.chance(0.3) else (v, u)))
 
 
 # -- Idioms ---------------------------------------------------------------------------------------
