@@ -318,6 +318,7 @@ dnnl_kernel *weft_dnnl__create(weft_prep *p)
         k->engine = p->engine;
         k->stream = weft_cpu__of(p)->dnnl_stream;
         k->threads = weft_team_threads();
+        weft_cpu__tame_init(p, &k->tame);
     }
     return k;
 }
@@ -370,7 +371,7 @@ static weft_err run_dnnl(void *state, void *const *arg)
         weft_team_clear_invalid();
     weft_err err = run_calls(k, arg);
     if (k->loses_nan && weft_team_is_invalid())
-        weft_cpu__lose_nan();
+        weft_cpu__lose_nan(&k->tame, arg);
     weft_team_limit(threads);
     if (err == WEFT_ERR_OK && k->ew)
         weft_cpu__ew_run(k->ew, arg);

@@ -235,14 +235,52 @@ static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
     return n == 1;
 }
 
-/* Whether a post-op may lose NaN: which of oneDNN's algorithms do depends on the instruction set.
- */
+/* Whether a post-op may lose NaN. The element-wise algorithms listed here keep it
+ * (tests/conform/special_values.py), the logistic function only with AVX2. */
 static bool loses_nan(const weft_dnnl_post *post)
 {
     if (post->kind == dnnl_binary)
         return post->alg == dnnl_binary_min || post->alg == dnnl_binary_max;
-    return post->kind == dnnl_eltwise && post->alg != dnnl_eltwise_linear &&
-           post->alg != dnnl_eltwise_abs && post->alg != dnnl_eltwise_square;
+    if (post->kind != dnnl_eltwise)
+        return false;
+    switch ((int)post->alg) {
+    case dnnl_eltwise_linear:
+    case dnnl_eltwise_abs:
+    case dnnl_eltwise_square:
+    case dnnl_eltwise_sqrt:
+    case dnnl_eltwise_elu:
+    case dnnl_eltwise_tanh:
+    case dnnl_eltwise_gelu_erf:
+    case dnnl_eltwise_gelu_tanh:
+    case dnnl_eltwise_swish:
+    case dnnl_eltwise_hardswish:
+        return false;
+    case dnnl_eltwise_logistic:
+        return weft_cpu__dnnl_lanes() < 8;
+    case dnnl_eltwise_relu:
+        return post->alpha == 0;
+    default:
+        return true;
+    }
+}
+
+/* Whether the steps may make NaN or infinities of sums of products of tame numbers: one product
+ * more stays in range. */
+static bool leaves_range(const dnnl_epilogue *e)
+{
+    uint32_t products = 0;
+    for (uint32_t i = 0; i < e->n_step; i++) {
+        const weft_step *s = &e->step[i];
+        bool bounded = s->op == WEFT_STEP_CLIP || s->op == WEFT_STEP_MIN || s->op == WEFT_STEP_MAX;
+        for (uint32_t k = 0; k < s->n_args && !bounded; k++)
+            if (s->arg[k].kind == WEFT_ARG_NUMBER && !(fabsf(s->arg[k].number) < WEFT_TAME_MOST))
+                return true;
+        products += s->op == WEFT_STEP_MUL;
+        if (s->op == WEFT_STEP_DIV || s->op == WEFT_STEP_EXP || s->op == WEFT_STEP_SQRT ||
+            s->op == WEFT_STEP_SQUARE || s->op == WEFT_STEP_GELU_TANH)
+            return true;
+    }
+    return products > 1;
 }
 
 static bool epilogue_loses_nan(const dnnl_epilogue *e)
@@ -312,6 +350,7 @@ void weft_dnnl__unfuse(dnnl_epilogue *e)
 bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e)
 {
     k->loses_nan = k->loses_nan || epilogue_loses_nan(e);
+    k->tame.always = k->tame.always || e->onto || leaves_range(e);
     for (uint32_t i = 0; i < e->n_operand; i++)
         if (!weft_dnnl__bind(k, s,
                              DNNL_ARG_ATTR_MULTIPLE_POST_OP((int)e->position[i]) | DNNL_ARG_SRC_1,

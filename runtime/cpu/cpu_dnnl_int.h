@@ -35,6 +35,7 @@ typedef struct dnnl_kernel {
     weft_cpu_pack *pack[DNNL_PACK_MAX];
     weft_cpu_ew *ew; /* element-wise epilogue, or NULL */
     bool loses_nan;  /* cpu_nan.c */
+    weft_cpu_tame tame;
     uint32_t n_value;
     void *value[DNNL_VALUE_MAX]; /* constant arguments; owned */
     char variant[56];

@@ -16,8 +16,24 @@ typedef struct weft_cpu_pack weft_cpu_pack;
 
 /* -- NaN: cpu_nan.c ------------------------------------------------------------------------- */
 
-/* Of the runs of the calling thread: a kernel lost NaN; whether one has; a new run begins. */
-void weft_cpu__lose_nan(void);
+enum { WEFT_TAME_OPERANDS = 20 };
+/* A number is tame if its magnitude is below this. */
+#define WEFT_TAME_MOST 1e9f
+/* Whether the operands of a kernel may make NaN: filled when it is prepared. */
+typedef struct weft_cpu_tame {
+    bool always;       /* no look at the operands can tell that they make none */
+    bool weights_tame; /* found by an earlier look */
+    uint32_t n;
+    struct {
+        uint32_t arg;
+        bool weight;
+        int64_t count; /* elements in memory, f32 */
+    } at[WEFT_TAME_OPERANDS];
+} weft_cpu_tame;
+void weft_cpu__tame_init(const weft_prep *p, weft_cpu_tame *out);
+/* After the flag was raised: NaN is lost unless all operands are tame. */
+void weft_cpu__lose_nan(weft_cpu_tame *tame, void *const *arg);
+/* Of the runs of the calling thread: whether a kernel has lost NaN; a new run begins. */
 bool weft_cpu__has_lost_nan(void);
 void weft_cpu__forget_lost_nan(void);
 
@@ -92,7 +108,13 @@ static inline int64_t weft_slot_numel(const weft_slot *s)
     return weft_slot_count(s, 0, s->tensor.rank);
 }
 /* Elements in memory, padding of the layout included. */
-int64_t weft_cpu__slot_stored(const weft_slot *s);
+static inline int64_t weft_cpu__slot_stored(const weft_slot *s)
+{
+    int64_t block = weft_layout_block(s->layout), n = weft_slot_numel(s);
+    if (block == 1 || s->tensor.rank < 2 || s->tensor.dim[1] == 0)
+        return n;
+    return n / s->tensor.dim[1] * ((s->tensor.dim[1] + block - 1) / block * block);
+}
 
 /* -- Copies with strides: cpu_move.c -------------------------------------------------------- */
 

@@ -450,14 +450,6 @@ weft_err weft_cpu__prepare_pad(weft_prep *p)
 
 /* -- Layouts -------------------------------------------------------------------------------- */
 
-int64_t weft_cpu__slot_stored(const weft_slot *s)
-{
-    int64_t block = weft_layout_block(s->layout), n = weft_slot_numel(s);
-    if (block == 1 || s->tensor.rank < 2 || s->tensor.dim[1] == 0)
-        return n;
-    return n / s->tensor.dim[1] * ((s->tensor.dim[1] + block - 1) / block * block);
-}
-
 typedef struct reorder_kernel {
     weft_slot in, out;
 } reorder_kernel;

@@ -50,7 +50,8 @@ weft_shared_kernel *weft_shared_kernel__find(weft_session *s, const weft_special
         return NULL;
     for (uint32_t k = 0; k < WEFT_SPECIALISATION_HOST_MAX; k++) {
         const weft_specialisation *other = s->spec[k];
-        if (!other || !other->launch[i].kernel || !same_launch(l, spec, other, i))
+        if (!other || other->keep_nan != spec->keep_nan || !other->launch[i].kernel ||
+            !same_launch(l, spec, other, i))
             continue;
         other->launch[i].kernel->refs++;
         return other->launch[i].kernel;
