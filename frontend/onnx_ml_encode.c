@@ -67,18 +67,18 @@ static void sort_table(weft_arena *arena, table *t)
 }
 
 /* lookup of x; `otherwise` NULL: a key that the table does not have is an error at run time. */
-static weft_val look_up(weft_chain *k, table *t, weft_val x, const void *otherwise)
+static weft_val look_up(weft_onnx_build *k, table *t, weft_val x, const void *otherwise)
 {
     weft_onnx_call *c = k->c;
     if (k->err != WEFT_ERR_OK)
         return x;
     sort_table(c->cx->arena, t);
-    x = weft_chain__cast(k, x, t->keys.dtype);
+    x = weft_onnx__cast(k, x, t->keys.dtype);
     weft_val in[4] = {x, weft_onnx__const(c, t->keys.dtype, t->keys.dim, 1, t->keys.data),
                       weft_onnx__const(c, t->values.dtype, t->values.dim, 1, t->values.data)};
     if (otherwise)
         in[3] = weft_onnx__const(c, t->values.dtype, NULL, 0, otherwise);
-    return weft_chain__op(k, WEFT_OP_LOOKUP, in, otherwise ? 4 : 3, NULL, 0);
+    return weft_onnx__make(k, WEFT_OP_LOOKUP, in, otherwise ? 4 : 3, NULL, 0);
 }
 
 /* -- OneHotEncoder ---------------------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static weft_val look_up(weft_chain *k, table *t, weft_val x, const void *otherwi
  * at run time. */
 weft_err weft_onnx_hook_ml_one_hot_encoder(weft_onnx_call *c)
 {
-    weft_chain k = {.c = c};
+    weft_onnx_build k = {.c = c};
     const int64_t *cats;
     uint32_t n, n_string;
     int64_t zeros;
@@ -110,11 +110,11 @@ weft_err weft_onnx_hook_ml_one_hot_encoder(weft_onnx_call *c)
     t.keys.data = weft_arena_array(c->cx->arena, n, sizeof *cats);
     memcpy(t.keys.data, cats, n * sizeof *cats);
     weft_val x = look_up(&k, &t, c->in[0], zeros ? &outside : NULL);
-    weft_val depth = weft_chain__i64(&k, &outside, NULL, 0);
+    weft_val depth = weft_onnx__i64s(&k, &outside, NULL, 0);
     static const float values[2] = {0.0F, 1.0F};
     weft_attr last = WEFT_ATTR_OF_INT(AXIS, -1);
-    weft_val in[3] = {x, depth, weft_chain__f32(&k, values, &(int64_t){2}, 1)};
-    c->out[0] = weft_chain__op(&k, WEFT_OP_ONE_HOT, in, 3, &last, 1);
+    weft_val in[3] = {x, depth, weft_onnx__f32s(&k, values, &(int64_t){2}, 1)};
+    c->out[0] = weft_onnx__make(&k, WEFT_OP_ONE_HOT, in, 3, &last, 1);
     WEFT_TRY(k.err);
     return weft_onnx__no_more_attrs(c);
 }
@@ -183,7 +183,7 @@ static weft_err read_default(weft_onnx_call *c, weft_dtype dtype, uint64_t *elem
 
 weft_err weft_onnx_hook_ml_label_encoder(weft_onnx_call *c)
 {
-    weft_chain k = {.c = c};
+    weft_onnx_build k = {.c = c};
     table t;
     uint64_t otherwise;
     if (c->n_in != 1 || !c->in[0].i)
@@ -194,9 +194,9 @@ weft_err weft_onnx_hook_ml_label_encoder(weft_onnx_call *c)
     if (t.keys.dim[0] != t.values.dim[0])
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%lld keys and %lld values",
                                (long long)t.keys.dim[0], (long long)t.values.dim[0]);
-    if (weft_chain__dtype(&k, c->in[0]) != t.keys.dtype)
+    if (weft_onnx__dtype_of(&k, c->in[0]) != t.keys.dtype)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "the input holds %s, the keys %s",
-                               weft_dtype_name(weft_chain__dtype(&k, c->in[0])),
+                               weft_dtype_name(weft_onnx__dtype_of(&k, c->in[0])),
                                weft_dtype_name(t.keys.dtype));
     c->out[0] = look_up(&k, &t, c->in[0], &otherwise);
     WEFT_TRY(k.err);

@@ -16,7 +16,7 @@ typedef struct reals {
     bool wide; /* a tensor of f64 */
 } reals;
 
-static void read_tensor(weft_chain *k, const char *name, reals *out)
+static void read_tensor(weft_onnx_build *k, const char *name, reals *out)
 {
     weft_onnx_ctx *cx = k->c->cx;
     weft_tensor t;
@@ -26,15 +26,15 @@ static void read_tensor(weft_chain *k, const char *name, reals *out)
         return;
     int64_t n = weft_tensor_numel(&t);
     if (!weft_dtype_is_float(t.dtype) && n > 0)
-        weft_chain__fail(k, WEFT_ERR_INPUT, "attribute \"%s\" holds %s", name,
-                         weft_dtype_name(t.dtype));
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "attribute \"%s\" holds %s", name,
+                        weft_dtype_name(t.dtype));
     double *x = weft_arena_array(cx->arena, (size_t)n, sizeof *x);
     for (int64_t i = 0; i < n; i++)
         x[i] = weft_tensor_get_f64(&t, i);
     *out = (reals){x, (uint32_t)n, t.dtype == WEFT_DTYPE_F64};
 }
 
-static reals read_reals(weft_chain *k, const char *name)
+static reals read_reals(weft_onnx_build *k, const char *name)
 {
     reals out = {0};
     const float *f = NULL;
@@ -53,7 +53,7 @@ typedef struct wholes {
     uint32_t n;
 } wholes;
 
-static wholes read_wholes(weft_chain *k, const char *name)
+static wholes read_wholes(weft_onnx_build *k, const char *name)
 {
     wholes out = {0};
     if (k->err == WEFT_ERR_OK)
@@ -61,14 +61,14 @@ static wholes read_wholes(weft_chain *k, const char *name)
     return out;
 }
 
-static void check_len(weft_chain *k, const char *name, uint32_t n, uint32_t want)
+static void check_len(weft_onnx_build *k, const char *name, uint32_t n, uint32_t want)
 {
     if (n != want)
-        weft_chain__fail(k, WEFT_ERR_INPUT, "attribute \"%s\" has %u elements, expected %u", name,
-                         n, want);
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "attribute \"%s\" has %u elements, expected %u", name, n,
+                        want);
 }
 
-static wholes read_exactly(weft_chain *k, const char *name, uint32_t n)
+static wholes read_exactly(weft_onnx_build *k, const char *name, uint32_t n)
 {
     wholes out = read_wholes(k, name);
     check_len(k, name, out.n, n);
@@ -79,24 +79,24 @@ static wholes read_exactly(weft_chain *k, const char *name, uint32_t n)
  */
 
 /* Key of a node; INPUT when an id is outside 32 bits. */
-static uint64_t node_key(weft_chain *k, int64_t tree, int64_t node)
+static uint64_t node_key(weft_onnx_build *k, int64_t tree, int64_t node)
 {
     if (tree < INT32_MIN || tree > INT32_MAX || node < INT32_MIN || node > INT32_MAX)
-        weft_chain__fail(k, WEFT_ERR_INPUT, "tree %lld, node %lld", (long long)tree,
-                         (long long)node);
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "tree %lld, node %lld", (long long)tree,
+                        (long long)node);
     return (uint64_t)(uint32_t)tree << 32 | (uint32_t)node;
 }
 
-static uint32_t find_node(weft_chain *k, const weft_map *map, int64_t tree, int64_t node)
+static uint32_t find_node(weft_onnx_build *k, const weft_map *map, int64_t tree, int64_t node)
 {
     uint64_t at = 0;
     if (!weft_map_get(map, node_key(k, tree, node), &at))
-        weft_chain__fail(k, WEFT_ERR_INPUT, "tree %lld has no node %lld", (long long)tree,
-                         (long long)node);
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "tree %lld has no node %lld", (long long)tree,
+                        (long long)node);
     return (uint32_t)at;
 }
 
-static uint8_t read_mode(weft_chain *k, const char *text)
+static uint8_t read_mode(weft_onnx_build *k, const char *text)
 {
     static const struct {
         const char *name;
@@ -108,13 +108,13 @@ static uint8_t read_mode(weft_chain *k, const char *text)
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         if (strcmp(modes[i].name, text) == 0)
             return modes[i].mode;
-    weft_chain__fail(k, WEFT_ERR_INPUT, "a node of mode \"%s\"", text);
+    weft_onnx__stop(k, WEFT_ERR_INPUT, "a node of mode \"%s\"", text);
     return WEFT_TREE_END;
 }
 
 /* Entries of leaves, sorted by node: counts, then places. */
-static void place_entries(weft_chain *k, const weft_map *map, const char *who, weft_tree_link *node,
-                          uint32_t n_node, weft_forest *f)
+static void place_entries(weft_onnx_build *k, const weft_map *map, const char *who,
+                          weft_tree_link *node, uint32_t n_node, weft_forest *f)
 {
     weft_arena *arena = k->c->cx->arena;
     wholes tree = read_wholes(k, weft_arena_printf(arena, "%s_treeids", who));
@@ -151,7 +151,7 @@ static void place_entries(weft_chain *k, const weft_map *map, const char *who, w
 }
 
 /* A tree begins where the tree's id changes. */
-static void find_roots(weft_chain *k, wholes tree, weft_forest *f)
+static void find_roots(weft_onnx_build *k, wholes tree, weft_forest *f)
 {
     uint32_t *root = weft_arena_array(k->c->cx->arena, tree.n, sizeof *root);
     for (uint32_t i = 0; i < tree.n; i++)
@@ -161,7 +161,7 @@ static void find_roots(weft_chain *k, wholes tree, weft_forest *f)
 }
 
 /* Reads the nodes and, with names that begin with `who`, the entries of leaves. */
-static void read_nodes(weft_chain *k, const char *who, weft_forest *f)
+static void read_nodes(weft_onnx_build *k, const char *who, weft_forest *f)
 {
     weft_arena *arena = k->c->cx->arena;
     wholes tree = read_wholes(k, "nodes_treeids");
@@ -183,8 +183,8 @@ static void read_nodes(weft_chain *k, const char *who, weft_forest *f)
     for (uint32_t i = 0; i < n && k->err == WEFT_ERR_OK; i++) {
         uint64_t key = node_key(k, tree.at[i], id.at[i]), before;
         if (weft_map_get(map, key, &before))
-            weft_chain__fail(k, WEFT_ERR_INPUT, "tree %lld has node %lld twice",
-                             (long long)tree.at[i], (long long)id.at[i]);
+            weft_onnx__stop(k, WEFT_ERR_INPUT, "tree %lld has node %lld twice",
+                            (long long)tree.at[i], (long long)id.at[i]);
         weft_map_put(map, key, i);
         node[i] = (weft_tree_link){.value = value.at[i],
                                    .feature = feature.at[i],
@@ -205,20 +205,20 @@ static void read_nodes(weft_chain *k, const char *who, weft_forest *f)
 }
 
 /* x with the element type that the thresholds have. */
-static weft_val align(weft_chain *k, weft_forest *f, weft_val x)
+static weft_val align(weft_onnx_build *k, weft_forest *f, weft_val x)
 {
-    f->wide |= weft_chain__dtype(k, x) == WEFT_DTYPE_F64;
-    return weft_chain__cast(k, x, f->wide ? WEFT_DTYPE_F64 : WEFT_DTYPE_F32);
+    f->wide |= weft_onnx__dtype_of(k, x) == WEFT_DTYPE_F64;
+    return weft_onnx__cast(k, x, f->wide ? WEFT_DTYPE_F64 : WEFT_DTYPE_F32);
 }
 
-static weft_val add_numbers(weft_chain *k, weft_val x, const double *number, uint32_t n)
+static weft_val add_numbers(weft_onnx_build *k, weft_val x, const double *number, uint32_t n)
 {
     weft_onnx_call *c = k->c;
     int64_t dim = n;
     weft_val v = {0};
     if (k->err != WEFT_ERR_OK)
         return x;
-    if (weft_chain__dtype(k, x) == WEFT_DTYPE_F64) {
+    if (weft_onnx__dtype_of(k, x) == WEFT_DTYPE_F64) {
         v = weft_onnx__const(c, WEFT_DTYPE_F64, &dim, 1, number);
     } else {
         float *narrow = weft_arena_array(c->cx->arena, n, sizeof *narrow);
@@ -226,7 +226,7 @@ static weft_val add_numbers(weft_chain *k, weft_val x, const double *number, uin
             narrow[i] = (float)number[i];
         v = weft_onnx__const(c, WEFT_DTYPE_F32, &dim, 1, narrow);
     }
-    return weft_chain__two(k, WEFT_OP_ADD, x, v);
+    return weft_onnx__make2(k, WEFT_OP_ADD, x, v);
 }
 
 /* -- Votes ------------------------------------------------------------------------------------ */
@@ -283,7 +283,7 @@ static bool all_vote(weft_arena *arena, const weft_forest *f)
 
 /* -- Regressor -------------------------------------------------------------------------------- */
 
-static const char *read_reduction(weft_chain *k, bool *average)
+static const char *read_reduction(weft_onnx_build *k, bool *average)
 {
     const char *text = "SUM";
     if (k->err == WEFT_ERR_OK)
@@ -294,18 +294,18 @@ static const char *read_reduction(weft_chain *k, bool *average)
     if (strcmp(text, "MIN") == 0)
         return "min";
     if (strcmp(text, "MAX") != 0)
-        weft_chain__fail(k, WEFT_ERR_INPUT, "attribute \"aggregate_function\" is \"%s\"", text);
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "attribute \"aggregate_function\" is \"%s\"", text);
     return "max";
 }
 
-static weft_val divide_by_trees(weft_chain *k, const weft_forest *f, weft_val sum)
+static weft_val divide_by_trees(weft_onnx_build *k, const weft_forest *f, weft_val sum)
 {
-    return weft_chain__two(k, WEFT_OP_DIV, sum, weft_chain__number(k, sum, (double)f->n_root));
+    return weft_onnx__make2(k, WEFT_OP_DIV, sum, weft_onnx__number(k, sum, (double)f->n_root));
 }
 
 weft_err weft_onnx_hook_ml_tree_regressor(weft_onnx_call *c)
 {
-    weft_chain k = {.c = c};
+    weft_onnx_build k = {.c = c};
     weft_forest f = {0};
     bool average;
     weft_val x = weft_ml__rows(&k, true), out[2] = {{0}, {0}};
@@ -315,10 +315,10 @@ weft_err weft_onnx_hook_ml_tree_regressor(weft_onnx_call *c)
     reals base = read_reals(&k, "base_values");
     weft_ml_post post = weft_ml__read_post(&k);
     if (base.n && base.n != 1 && base.n != f.n_target)
-        weft_chain__fail(&k, WEFT_ERR_INPUT, "%u base values for %lld targets", base.n,
-                         (long long)f.n_target);
+        weft_onnx__stop(&k, WEFT_ERR_INPUT, "%u base values for %lld targets", base.n,
+                        (long long)f.n_target);
     if (f.n_target < 1 || f.n_target > INT32_MAX)
-        weft_chain__fail(&k, WEFT_ERR_INPUT, "%lld targets", (long long)f.n_target);
+        weft_onnx__stop(&k, WEFT_ERR_INPUT, "%lld targets", (long long)f.n_target);
     WEFT_TRY(k.err);
     x = align(&k, &f, x);
     bool has_base = base.n == f.n_target;
@@ -329,8 +329,8 @@ weft_err weft_onnx_hook_ml_tree_regressor(weft_onnx_call *c)
     if (has_base)
         y = add_numbers(&k, y, base.at, base.n);
     if (voted)
-        y = weft_chain__three(&k, WEFT_OP_WHERE, out[1], y, weft_chain__number(&k, y, 0));
-    y = weft_chain__cast(&k, y, WEFT_DTYPE_F32);
+        y = weft_onnx__make3(&k, WEFT_OP_WHERE, out[1], y, weft_onnx__number(&k, y, 0));
+    y = weft_onnx__cast(&k, y, WEFT_DTYPE_F32);
     if (f.n_target > 1 || post == WEFT_ML_PROBIT) /* onnxruntime: of one target only PROBIT */
         y = weft_ml__transform(&k, y, post);
     WEFT_TRY(k.err);
@@ -341,7 +341,7 @@ weft_err weft_onnx_hook_ml_tree_regressor(weft_onnx_call *c)
 /* -- Classifier ------------------------------------------------------------------------------- */
 
 typedef struct classifier {
-    weft_chain k;
+    weft_onnx_build k;
     weft_forest f;
     weft_ml_labels labels;
     weft_ml_post post;
@@ -366,44 +366,44 @@ static void look_at_weights(classifier *t)
 /* Two classes, all weights on class 0: [1 - s, s] or [-s, s]. */
 static weft_val complement(classifier *t, weft_val s)
 {
-    weft_chain *k = &t->k;
-    weft_val minus = weft_chain__one(k, WEFT_OP_NEG, s);
+    weft_onnx_build *k = &t->k;
+    weft_val minus = weft_onnx__make1(k, WEFT_OP_NEG, s);
     if (t->post == WEFT_ML_LOGISTIC) {
-        s = weft_chain__concat(k, (weft_val[]){minus, s}, 2, 1);
-        return weft_chain__one(k, WEFT_OP_SIGMOID, s);
+        s = weft_onnx__concat(k, (weft_val[]){minus, s}, 2, 1);
+        return weft_onnx__make1(k, WEFT_OP_SIGMOID, s);
     }
     if (t->all_positive)
-        minus = weft_chain__two(k, WEFT_OP_SUB, weft_chain__number(k, s, 1), s);
-    return weft_chain__concat(k, (weft_val[]){minus, s}, 2, 1);
+        minus = weft_onnx__make2(k, WEFT_OP_SUB, weft_onnx__number(k, s, 1), s);
+    return weft_onnx__concat(k, (weft_val[]){minus, s}, 2, 1);
 }
 
-static weft_val is_over(weft_chain *k, weft_val column, double limit)
+static weft_val is_over(weft_onnx_build *k, weft_val column, double limit)
 {
-    weft_val flat = weft_chain__squeeze(k, column, 1);
-    return weft_chain__two(k, WEFT_OP_GREATER, flat, weft_chain__number(k, flat, limit));
+    weft_val flat = weft_onnx__squeeze(k, column, 1);
+    return weft_onnx__make2(k, WEFT_OP_GREATER, flat, weft_onnx__number(k, flat, limit));
 }
 
 /* Scores of two classes with all weights on one. */
 static weft_val two_of_one(classifier *t, weft_val sum)
 {
-    weft_chain *k = &t->k;
-    weft_val s = weft_chain__slice(k, sum, 1, t->class_id, t->class_id + 1);
+    weft_onnx_build *k = &t->k;
+    weft_val s = weft_onnx__slice(k, sum, 1, t->class_id, t->class_id + 1);
     double limit = t->all_positive ? 0.5 : 0;
     if (t->base.n == 1 && t->class_id == 0) {
         s = add_numbers(k, s, t->base.at, 1);
     } else if (t->base.n) {
-        weft_chain__fail(k, WEFT_ERR_UNSUP,
-                         "%u base values with all weights on class %lld: "
-                         "their meaning is not specified",
-                         t->base.n, (long long)t->class_id);
+        weft_onnx__stop(k, WEFT_ERR_UNSUP,
+                        "%u base values with all weights on class %lld: "
+                        "their meaning is not specified",
+                        t->base.n, (long long)t->class_id);
         return s;
     }
     weft_ml__put_label_of(k, &t->labels, is_over(k, s, limit));
-    s = weft_chain__cast(k, s, WEFT_DTYPE_F32);
+    s = weft_onnx__cast(k, s, WEFT_DTYPE_F32);
     if (t->class_id == 0)
         return complement(t, s);
-    weft_val zero = weft_chain__two(k, WEFT_OP_MUL, s, weft_chain__number(k, s, 0));
-    s = weft_chain__concat(k, (weft_val[]){zero, s}, 2, 1);
+    weft_val zero = weft_onnx__make2(k, WEFT_OP_MUL, s, weft_onnx__number(k, s, 0));
+    s = weft_onnx__concat(k, (weft_val[]){zero, s}, 2, 1);
     return weft_ml__transform(k, s, t->post);
 }
 
@@ -412,37 +412,37 @@ static weft_val two_of_one(classifier *t, weft_val sum)
 static weft_val two_of_two(classifier *t, weft_val sum)
 {
     static const int64_t zero_one[2] = {0, 1};
-    weft_chain *k = &t->k;
+    weft_onnx_build *k = &t->k;
     weft_ml_labels labels = {.value = t->labels.value ? zero_one : NULL, .n = 2};
     weft_val s = sum;
     if (t->base.n) {
-        weft_chain__fail(k, WEFT_ERR_UNSUP,
-                         "base values with weights on both of two classes: "
-                         "their meaning is not specified");
+        weft_onnx__stop(k, WEFT_ERR_UNSUP,
+                        "base values with weights on both of two classes: "
+                        "their meaning is not specified");
         return s;
     }
-    weft_ml__put_label_of(k, &labels, is_over(k, weft_chain__slice(k, s, 1, 1, 2), 0));
-    return weft_ml__transform(k, weft_chain__cast(k, s, WEFT_DTYPE_F32), t->post);
+    weft_ml__put_label_of(k, &labels, is_over(k, weft_onnx__slice(k, s, 1, 1, 2), 0));
+    return weft_ml__transform(k, weft_onnx__cast(k, s, WEFT_DTYPE_F32), t->post);
 }
 
 /* More classes: the first maximum among the classes that got a weight or a base value. */
 static weft_val many(classifier *t, weft_val sum, weft_val voted)
 {
-    weft_chain *k = &t->k;
+    weft_onnx_build *k = &t->k;
     if (t->base.n)
         sum = add_numbers(k, sum, t->base.at, t->base.n);
     weft_val ranked = sum;
     if (voted.i)
-        ranked = weft_chain__three(k, WEFT_OP_WHERE, voted, sum,
-                                   weft_chain__number(k, sum, (double)-INFINITY));
+        ranked = weft_onnx__make3(k, WEFT_OP_WHERE, voted, sum,
+                                  weft_onnx__number(k, sum, (double)-INFINITY));
     weft_ml__put_labels(k, &t->labels, weft_ml__first_maximum(k, ranked));
-    return weft_ml__transform(k, weft_chain__cast(k, sum, WEFT_DTYPE_F32), t->post);
+    return weft_ml__transform(k, weft_onnx__cast(k, sum, WEFT_DTYPE_F32), t->post);
 }
 
 weft_err weft_onnx_hook_ml_tree_classifier(weft_onnx_call *c)
 {
     classifier t = {.k = {.c = c}, .f = {.reduction = "sum"}};
-    weft_chain *k = &t.k;
+    weft_onnx_build *k = &t.k;
     weft_val x = weft_ml__rows(k, true), out[2] = {{0}, {0}};
     t.labels = weft_ml__read_labels(k, "classlabels_int64s");
     t.f.n_target = t.labels.n;
@@ -479,11 +479,11 @@ typedef struct set_reader {
     uint32_t at;
 } set_reader;
 
-static weft_tree_link node_v5(weft_chain *k, uint32_t n, int64_t yes, int64_t no)
+static weft_tree_link node_v5(weft_onnx_build *k, uint32_t n, int64_t yes, int64_t no)
 {
     if (yes < 0 || yes >= n || no < 0 || no >= n)
-        weft_chain__fail(k, WEFT_ERR_INPUT, "a node has children %lld and %lld of %u",
-                         (long long)yes, (long long)no, n);
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "a node has children %lld and %lld of %u",
+                        (long long)yes, (long long)no, n);
     return (weft_tree_link){.yes = (uint32_t)yes, .no = (uint32_t)no};
 }
 
@@ -493,7 +493,7 @@ typedef struct links {
 } links;
 
 /* x in {a, b} ==> x == a, else x == b, both with the same true child */
-static void expand_members(weft_chain *k, links *l, uint32_t i, set_reader *sets)
+static void expand_members(weft_onnx_build *k, links *l, uint32_t i, set_reader *sets)
 {
     weft_arena *arena = k->c->cx->arena;
     uint32_t at = i, no = l->node.at[i].no;
@@ -514,7 +514,7 @@ static void expand_members(weft_chain *k, links *l, uint32_t i, set_reader *sets
     sets->at++; /* behind the NaN */
 }
 
-static void read_nodes_v5(weft_chain *k, weft_forest *f, links *l)
+static void read_nodes_v5(weft_onnx_build *k, weft_forest *f, links *l)
 {
     weft_arena *arena = k->c->cx->arena;
     weft_tensor mode = {.rank = -1};
@@ -533,8 +533,7 @@ static void read_nodes_v5(weft_chain *k, weft_forest *f, links *l)
         k->err = weft_onnx__get_tensor(k->c, "nodes_modes", &mode);
     weft_onnx__ignore(k->c, "nodes_hitrates");
     if (mode.rank < 0 || mode.dtype != WEFT_DTYPE_U8 || weft_tensor_numel(&mode) != n)
-        weft_chain__fail(k, WEFT_ERR_INPUT, "attribute \"nodes_modes\" is no tensor of %u bytes",
-                         n);
+        weft_onnx__stop(k, WEFT_ERR_INPUT, "attribute \"nodes_modes\" is no tensor of %u bytes", n);
     check_len(k, "nodes_splits", split.n, n);
     l->n_inner = n;
     for (uint32_t i = 0; i < n && k->err == WEFT_ERR_OK; i++) {
@@ -548,7 +547,7 @@ static void read_nodes_v5(weft_chain *k, weft_forest *f, links *l)
         node.value = split.at[i];
         node.missing = i < missing.n && missing.at[i] == 1;
         if (node.mode > WEFT_TREE_MEMBER)
-            weft_chain__fail(k, WEFT_ERR_INPUT, "node %u has mode %u", i, node.mode);
+            weft_onnx__stop(k, WEFT_ERR_INPUT, "node %u has mode %u", i, node.mode);
         WEFT_VEC_PUSH(arena, &l->node, node);
     }
     for (uint32_t i = 0; i < f->n_entry; i++) {
@@ -561,14 +560,14 @@ static void read_nodes_v5(weft_chain *k, weft_forest *f, links *l)
     f->wide |= split.wide;
 }
 
-static void read_roots_v5(weft_chain *k, weft_forest *f, uint32_t n)
+static void read_roots_v5(weft_onnx_build *k, weft_forest *f, uint32_t n)
 {
     wholes roots = read_wholes(k, "tree_roots");
     uint32_t *root = weft_arena_array(k->c->cx->arena, roots.n, sizeof *root);
     for (uint32_t i = 0; i < roots.n; i++) {
         if (roots.at[i] < 0 || roots.at[i] >= n)
-            weft_chain__fail(k, WEFT_ERR_INPUT, "tree %u begins at node %lld of %u", i,
-                             (long long)roots.at[i], n);
+            weft_onnx__stop(k, WEFT_ERR_INPUT, "tree %u begins at node %lld of %u", i,
+                            (long long)roots.at[i], n);
         root[i] = (uint32_t)roots.at[i];
     }
     f->root = root;
@@ -578,7 +577,7 @@ static void read_roots_v5(weft_chain *k, weft_forest *f, uint32_t n)
 weft_err weft_onnx_hook_ml_tree_ensemble(weft_onnx_call *c)
 {
     static const char *const reductions[] = {"sum", "sum", "min", "max"};
-    weft_chain k = {.c = c};
+    weft_onnx_build k = {.c = c};
     weft_forest f = {0};
     links l = {0};
     reals weight = {0};
@@ -611,14 +610,14 @@ weft_err weft_onnx_hook_ml_tree_ensemble(weft_onnx_call *c)
     WEFT_TRY(k.err);
     f.node = l.node.at;
     f.n_node = l.node.len;
-    weft_dtype dtype = weft_chain__dtype(&k, c->in[0]);
+    weft_dtype dtype = weft_onnx__dtype_of(&k, c->in[0]);
     x = align(&k, &f, x);
     weft_forest__make(&k, &f, x, &y, 1);
     if (aggregate == 0)
         y = divide_by_trees(&k, &f, y);
     if (f.n_target > 1 || post == WEFT_ML_PROBIT)
         y = weft_ml__transform(&k, y, (weft_ml_post)post);
-    c->out[0] = weft_chain__cast(&k, y, dtype);
+    c->out[0] = weft_onnx__cast(&k, y, dtype);
     WEFT_TRY(k.err);
     return weft_onnx__no_more_attrs(c);
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct sorter {
-    weft_chain *k;
+    weft_onnx_build *k;
     const weft_forest *f;
     uint32_t *owner;  /* of a node: number of the last tree that reached it, from 1 */
     uint32_t *degree; /* parents within the tree that are not in `order` yet */
@@ -45,7 +45,7 @@ static uint32_t reach(sorter *s, uint32_t tree, uint32_t root)
     uint32_t depth = 0, n = 0;
     s->stack[depth++] = root;
     if (s->owner[root])
-        weft_chain__fail(s->k, WEFT_ERR_INPUT, "tree %u shares a node with another tree", tree - 1);
+        weft_onnx__stop(s->k, WEFT_ERR_INPUT, "tree %u shares a node with another tree", tree - 1);
     s->owner[root] = tree;
     s->degree[root] = 0;
     while (depth > 0 && s->k->err == WEFT_ERR_OK) {
@@ -58,8 +58,8 @@ static uint32_t reach(sorter *s, uint32_t tree, uint32_t root)
                 continue;
             }
             if (s->owner[child] && !may_share(&node[child]))
-                weft_chain__fail(s->k, WEFT_ERR_INPUT, "tree %u shares a node with another tree",
-                                 tree - 1);
+                weft_onnx__stop(s->k, WEFT_ERR_INPUT, "tree %u shares a node with another tree",
+                                tree - 1);
             s->owner[child] = tree;
             s->degree[child] = 1;
             s->stack[depth++] = child;
@@ -88,7 +88,7 @@ static void sort_tree(sorter *s, uint32_t tree, uint32_t root)
         }
     }
     if (s->order.len - begin != n)
-        weft_chain__fail(s->k, WEFT_ERR_INPUT, "the nodes of tree %u are on a cycle", tree - 1);
+        weft_onnx__stop(s->k, WEFT_ERR_INPUT, "the nodes of tree %u are on a cycle", tree - 1);
 }
 
 /* -- Nodes ------------------------------------------------------------------------------------ */
@@ -148,27 +148,27 @@ static void place_nodes(sorter *s, uint32_t begin)
 
 /* -- The operator ----------------------------------------------------------------------------- */
 
-static void check_nodes(weft_chain *k, const weft_forest *f, weft_val x)
+static void check_nodes(weft_onnx_build *k, const weft_forest *f, weft_val x)
 {
-    weft_dim features = weft_chain__type(k, x)->dim[1];
+    weft_dim features = weft_onnx__of(k, x)->dim[1];
     for (uint32_t i = 0; i < f->n_node; i++) {
         const weft_tree_link *n = &f->node[i];
         uint32_t limit = n->mode == WEFT_TREE_END ? f->n_entry + 1 : f->n_node;
         if (n->yes >= limit || n->no >= limit)
-            weft_chain__fail(k, WEFT_ERR_INPUT, "node %u has children %u and %u of %u", i, n->yes,
-                             n->no, limit);
+            weft_onnx__stop(k, WEFT_ERR_INPUT, "node %u has children %u and %u of %u", i, n->yes,
+                            n->no, limit);
         if (n->mode == WEFT_TREE_END)
             continue;
         bool outside = weft_dim_is_const(features) && n->feature >= features;
         if (n->feature < 0 || n->feature >= INT32_MAX >> WEFT_TREE_SHIFT || outside)
-            weft_chain__fail(k, WEFT_ERR_INPUT, "node %u tests feature %lld%s", i,
-                             (long long)n->feature,
-                             outside ? ", which the input does not have" : "");
+            weft_onnx__stop(k, WEFT_ERR_INPUT, "node %u tests feature %lld%s", i,
+                            (long long)n->feature,
+                            outside ? ", which the input does not have" : "");
     }
     for (uint32_t i = 0; i < f->n_entry; i++)
         if (f->target[i] < 0 || f->target[i] >= f->n_target)
-            weft_chain__fail(k, WEFT_ERR_INPUT, "a leaf adds to target %lld of %lld",
-                             (long long)f->target[i], (long long)f->n_target);
+            weft_onnx__stop(k, WEFT_ERR_INPUT, "a leaf adds to target %lld of %lld",
+                            (long long)f->target[i], (long long)f->n_target);
 }
 
 static weft_val nodes_of(const sorter *s)
@@ -188,7 +188,7 @@ static weft_val nodes_of(const sorter *s)
 
 static void emit(const sorter *s, weft_val x, weft_val *out, uint32_t n_out)
 {
-    weft_chain *k = s->k;
+    weft_onnx_build *k = s->k;
     const weft_forest *f = s->f;
     weft_arena *arena = k->c->cx->arena;
     int64_t n_tree = s->tree.len, n_entry = s->target.len;
@@ -206,10 +206,10 @@ static void emit(const sorter *s, weft_val x, weft_val *out, uint32_t n_out)
     }
     weft_attr attr[2] = {WEFT_ATTR_OF_INT(TARGETS, f->n_target),
                          WEFT_ATTR_OF_STR(REDUCTION, f->reduction)};
-    weft_chain__many(k, WEFT_OP_TREE_ENSEMBLE, in, 5, attr, 2, out, n_out);
+    weft_onnx__make_many(k, WEFT_OP_TREE_ENSEMBLE, in, 5, attr, 2, out, n_out);
 }
 
-void weft_forest__make(weft_chain *k, const weft_forest *f, weft_val x, weft_val *out,
+void weft_forest__make(weft_onnx_build *k, const weft_forest *f, weft_val x, weft_val *out,
                        uint32_t n_out)
 {
     weft_arena *arena = k->c->cx->arena;
@@ -227,7 +227,7 @@ void weft_forest__make(weft_chain *k, const weft_forest *f, weft_val x, weft_val
         sort_tree(&s, t + 1, f->root[t]);
         place_nodes(&s, (uint32_t)s.tree.at[t]);
         if (s.node.len > INT32_MAX)
-            weft_chain__fail(k, WEFT_ERR_UNSUP, "more than %d nodes", INT32_MAX);
+            weft_onnx__stop(k, WEFT_ERR_UNSUP, "more than %d nodes", INT32_MAX);
     }
     if (k->err != WEFT_ERR_OK)
         return;

@@ -3,7 +3,7 @@
 #ifndef WEFT_FRONTEND_ONNX_TREES_H
 #define WEFT_FRONTEND_ONNX_TREES_H
 
-#include "frontend/onnx_chain.h"
+#include "frontend/onnx_build.h"
 
 /* The order is that of nodes_modes in TreeEnsemble-5. */
 typedef enum weft_tree_mode {
@@ -41,7 +41,7 @@ typedef struct weft_forest {
 
 /* tree_ensemble of x [rows, features]; out[0] the reduction, out[1] unless n_out is 1 whether a
  * target got a weight. Errors name the tree. */
-void weft_forest__make(weft_chain *k, const weft_forest *f, weft_val x, weft_val *out,
+void weft_forest__make(weft_onnx_build *k, const weft_forest *f, weft_val x, weft_val *out,
                        uint32_t n_out);
 
 #endif
