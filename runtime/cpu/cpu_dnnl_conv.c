@@ -181,10 +181,95 @@ static weft_err choose_and_build(weft_prep *p, conv_plan *c)
     return choose(p, c) ? try_build(p, c) : WEFT_ERR_OK;
 }
 
-weft_err weft_cpu__prepare_dnnl_conv(weft_prep *p)
+static weft_err prepare_conv(weft_prep *p)
 {
     conv_plan c = {.scope = weft_dnnl__scope(p->engine)};
     weft_err err = choose_and_build(p, &c);
     weft_dnnl__scope_finish(&c.scope);
     return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
+}
+
+/* -- Images that are columns ------------------------------------------------------------------ */
+
+enum { COLUMN_SLOTS = 16, COLUMN_ATTRS = 4 };
+
+static bool is_column(const weft_slot *s)
+{
+    return s->present && s->tensor.rank == 4 && s->tensor.dim[3] == 1;
+}
+
+/* A slot with its last two dims exchanged: the bytes are the same, because one of them is 1. */
+static bool turn_slot(const weft_slot *from, weft_slot *to)
+{
+    int32_t rank = from->tensor.rank;
+    *to = *from;
+    if (!from->present || rank < 2)
+        return true;
+    to->tensor.dim[rank - 2] = from->tensor.dim[rank - 1];
+    to->tensor.dim[rank - 1] = from->tensor.dim[rank - 2];
+    return to->tensor.dim[rank - 2] == 1;
+}
+
+/* The window's numbers in the order of the turned dims, in `number`. */
+static bool turn_attr(weft_attr *a, int64_t number[4])
+{
+    const weft_attrs one = {a, 1};
+    uint32_t n = 0;
+    const int64_t *from = weft_attrs_ints(one, (weft_attr_key)a->key, &n);
+    if (!from || n == 0)
+        return true;
+    if (n != (a->key == WEFT_ATTR_PADS ? 4u : 2u))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        number[i] = from[i ^ 1];
+    *a = (weft_attr){.key = a->key, .kind = WEFT_KIND_INTS, .n = n, .u = {.ints = number}};
+    return true;
+}
+
+static bool is_window(const weft_attr *a)
+{
+    return a->key == WEFT_ATTR_PADS || a->key == WEFT_ATTR_STRIDES ||
+           a->key == WEFT_ATTR_DILATIONS || a->key == WEFT_ATTR_KERNEL_SHAPE;
+}
+
+/* Exporters of one-dimensional convolutions write images of width 1. oneDNN's loops run along the
+ * width: the image is taken for one row instead. Sets no kernel if that does not work. */
+static weft_err prepare_column(weft_prep *p)
+{
+    weft_slot slot[COLUMN_SLOTS];
+    weft_attr attr[WEFT_OP_ATTR_MAX];
+    int64_t number[COLUMN_ATTRS][4];
+    uint32_t n_window = 0;
+    if (!is_column(&p->in[0]) || !is_column(&p->in[1]) || !is_column(&p->out[0]) ||
+        p->in[0].tensor.dim[2] == 1 || p->n_in + 1 > COLUMN_SLOTS || p->attrs.n > WEFT_OP_ATTR_MAX)
+        return WEFT_ERR_OK;
+    for (uint32_t i = 0; i <= p->n_in; i++) {
+        const weft_slot *from = i < p->n_in ? &p->in[i] : &p->out[0];
+        /* Operands of the epilogue that are wider than the result's column do not exist. */
+        if (!turn_slot(from, &slot[i]))
+            return WEFT_ERR_OK;
+    }
+    for (uint32_t i = 0; i < p->attrs.n; i++) {
+        attr[i] = p->attrs.at[i];
+        if (is_window(&attr[i]) &&
+            (n_window == COLUMN_ATTRS || !turn_attr(&attr[i], number[n_window++])))
+            return WEFT_ERR_OK;
+    }
+    weft_prep turned = *p;
+    turned.in = slot;
+    turned.out = &slot[p->n_in];
+    turned.attrs.at = attr;
+    WEFT_TRY(prepare_conv(&turned));
+    p->run = turned.run;
+    p->state = turned.state;
+    p->destroy = turned.destroy;
+    p->variant = turned.variant;
+    p->scratch_bytes = turned.scratch_bytes;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cpu__prepare_dnnl_conv(weft_prep *p)
+{
+    WEFT_TRY(prepare_column(p));
+    return p->run ? WEFT_ERR_OK : prepare_conv(p);
 }

@@ -334,7 +334,7 @@ static void sum_images(void *cx, int64_t begin, int64_t end)
     size_t channels = (size_t)k->channels;
     for (int64_t r = begin; r < end; r++) {
         const float *x = (const float *)k->arg[0] + r * k->n * k->channels;
-        float *y = (float *)k->arg[1] + r * k->channels;
+        float *y = (float *)k->arg[k->n_in] + r * k->channels;
         memset(y, 0, channels * sizeof *y);
         for (int64_t i = 0; i < k->n; i++)
             k->vec->accumulate(y, x + i * k->channels, channels);
@@ -381,13 +381,13 @@ weft_err weft_cpu__prepare_global_pool(weft_prep *p)
     return WEFT_ERR_OK;
 }
 
-/* Reduces the last axes of a plain operand. */
+/* Reduces neighbouring axes of a plain operand. */
 weft_err weft_cpu__prepare_reduce(weft_prep *p)
 {
     const weft_slot *x = &p->in[0], *y = &p->out[0];
     uint32_t n;
     const int64_t *axes = weft_attrs_ints(p->attrs, WEFT_ATTR_AXES, &n);
-    int32_t rank = x->tensor.rank, first = rank;
+    int32_t rank = x->tensor.rank, first = 0, last;
     uint32_t mask = 0;
     if (!plain_f32(x) || !plain_f32(y) || !axes || n == 0 || n > (uint32_t)rank)
         return WEFT_ERR_OK;
@@ -397,18 +397,22 @@ weft_err weft_cpu__prepare_reduce(weft_prep *p)
             return WEFT_ERR_OK;
         mask |= 1u << a;
     }
-    while (first > 0 && (mask & (1u << (first - 1))))
-        first--;
-    if (first == rank || mask & ((1u << first) - 1))
+    while (!(mask >> first & 1))
+        first++;
+    for (last = first; last < rank && (mask >> last & 1);)
+        last++;
+    if (mask >> last)
         return WEFT_ERR_OK;
-    int64_t rows = weft_slot_count(x, 0, first);
-    if (weft_slot_numel(y) != rows)
+    int64_t rows = weft_slot_count(x, 0, first), inner = weft_slot_count(x, last, rank);
+    if (weft_slot_numel(y) != rows * inner)
         return WEFT_ERR_OK;
-    rows_kernel *k = create_rows(p, run_sum, "reduce");
+    rows_kernel *k = create_rows(p, inner == 1 ? run_sum : run_sum_last, "reduce");
     if (!k)
         return WEFT_ERR_NOMEM;
     k->rows = rows;
-    k->n = weft_slot_count(x, first, rank);
-    k->factor = p->op == WEFT_OP_REDUCE_MEAN ? 1.0f / (float)k->n : 1.0f;
+    k->channels = inner;
+    k->n = weft_slot_count(x, first, last);
+    /* The mean of nothing is 0, as the sum. */
+    k->factor = p->op == WEFT_OP_REDUCE_MEAN && k->n > 0 ? 1.0f / (float)k->n : 1.0f;
     return WEFT_ERR_OK;
 }
