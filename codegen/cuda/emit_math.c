@@ -119,9 +119,17 @@ static weft_err is_inf(const math *a, const char **out)
     return WEFT_ERR_OK;
 }
 
+static weft_err bit_shift(math *a, uint32_t n, const char **out)
+{
+    bool left = strcmp(weft_attrs_str(a->attrs, WEFT_ATTR_DIRECTION, "LEFT"), "LEFT") == 0;
+    bool is_signed =
+        weft_dtype_get_class((weft_dtype)weft_cuda__in_type(a->cu, 0)->dtype) == WEFT_CLASS_SIGNED;
+    a->arith = is_signed && !left ? "i64" : "u64";
+    return fold(a, left ? "shift_left" : is_signed ? "shift_right_signed" : "shift_right", n, out);
+}
+
 static weft_err express(math *a, weft_op_id id, uint32_t n, const char **out)
 {
-    const char *shift = weft_attrs_str(a->attrs, WEFT_ATTR_DIRECTION, "LEFT");
     bool whole = !weft_dtype_is_float((weft_dtype)weft_cuda__in_type(a->cu, 0)->dtype);
     switch (id) {
     case WEFT_OP_WHERE:
@@ -131,11 +139,7 @@ static weft_err express(math *a, weft_op_id id, uint32_t n, const char **out)
     case WEFT_OP_IS_INF:
         return is_inf(a, out);
     case WEFT_OP_BIT_SHIFT:
-        if (weft_dtype_get_class((weft_dtype)weft_cuda__in_type(a->cu, 0)->dtype) ==
-            WEFT_CLASS_SIGNED)
-            return weft_cuda__unsup(a->cu, "shifts of signed integers");
-        a->arith = "u64";
-        return fold(a, shift[0] == 'L' ? "shift_left" : "shift_right", n, out);
+        return bit_shift(a, n, out);
     case WEFT_OP_POW: /* an integer to the power of a float is computed in f64 */
         if (whole)
             a->arith = weft_dtype_is_float((weft_dtype)weft_cuda__in_type(a->cu, 1)->dtype) ? "f64"

@@ -131,6 +131,7 @@ WEFT_BINARY(or, a | b)
 WEFT_BINARY(xor, a ^ b)
 WEFT_BINARY(shift_left, b < 64 ? a << b : 0)
 WEFT_BINARY(shift_right, b < 64 ? a >> b : 0)
+WEFT_BINARY(shift_right_signed, b >= 0 && b < 64 ? a >> b : a < 0 ? -1 : 0)
 WEFT_BINARY(pow, b == 2 ? a * a : pow(a, b))
 __device__ inline i64 math_pow(i64 a, i64 b)
 {
