@@ -99,7 +99,7 @@ WEFT_MUST_USE weft_err weft_session_time_device(weft_session *session, uint32_t 
 typedef struct weft_session_memory {
     bool planned;           /* the bundle's offsets are used */
     uint64_t arena_bytes;   /* of values; the bundle's figure when `planned` */
-    uint64_t total_bytes;   /* arena_bytes plus scratch memory and copies of outputs */
+    uint64_t total_bytes;   /* arena_bytes plus scratch memory, copies of outputs, and bodies */
     uint64_t packed_bytes;  /* weights packed by the driver, for all sessions of the engine */
     uint64_t touched_bytes; /* measured: distinct bytes of the arena that a run writes; on a device
                                this includes inputs and scratch memory placed in its gaps */
@@ -109,7 +109,8 @@ typedef struct weft_session_memory {
 /* Predicted memory of a process that runs one model once at one size and does nothing else. */
 typedef struct weft_memory_plan {
     uint64_t arena_bytes;   /* values */
-    uint64_t scratch_bytes; /* scratch memory that does not fit into gaps of the arena */
+    uint64_t scratch_bytes; /* scratch memory that does not fit into gaps of the arena, and memory
+                               of branches and loop bodies */
     uint64_t packed_bytes;  /* weights packed into the layout that the kernels need */
     uint64_t file_bytes;    /* weights used in place, from the mapped file */
     uint64_t input_bytes;

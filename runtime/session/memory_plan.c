@@ -9,6 +9,7 @@
 #include "runtime/session/session_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Resident memory of `weft run` besides the program and the counted memory: library_bytes for
  * oneDNN and the heap, conv_code_bytes for the code generated for each convolution; other kernels
@@ -21,8 +22,9 @@ static void add_up(const weft_session *s, const weft_specialisation *spec,
                    const weft_weight_count *count, uint64_t program_bytes, weft_memory_plan *out)
 {
     const weft_bundle_program *p = s->program;
+    uint64_t bodies = weft_nested__bytes(s);
     *out = (weft_memory_plan){.arena_bytes = spec->arena_bytes,
-                              .scratch_bytes = spec->bytes - spec->arena_bytes,
+                              .scratch_bytes = spec->bytes - spec->arena_bytes + bodies,
                               .packed_bytes = count->packed_bytes,
                               .file_bytes = count->file_bytes,
                               .start_bytes = count->peak_bytes};
@@ -33,7 +35,7 @@ static void add_up(const weft_session *s, const weft_specialisation *spec,
         out->n_conv += spec->launch[i].run && p->launch[i].op == WEFT_OP_CONV;
     }
     out->process_bytes = program_bytes + library_bytes + conv_code_bytes * out->n_conv;
-    uint64_t running = out->file_bytes + out->packed_bytes + spec->bytes;
+    uint64_t running = out->file_bytes + out->packed_bytes + spec->bytes + bodies;
     out->peak_bytes = out->process_bytes + out->input_bytes +
                       (running > out->start_bytes ? running : out->start_bytes);
 }
@@ -58,6 +60,10 @@ weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model, const int
         if (engine->driver->begin)
             engine->driver->begin(engine);
         err = weft_specialisation__make(session, symbol, diag, &spec);
+        if (session->program->n_symbol)
+            memcpy(session->symbol, symbol, session->program->n_symbol * sizeof *symbol);
+        if (err == WEFT_ERR_OK)
+            err = weft_nested__ready(session, spec);
         if (engine->driver->end)
             engine->driver->end(engine);
     }

@@ -208,6 +208,94 @@ weft_err weft_nested__prepare(weft_session *s, uint32_t launch, weft_attrs attrs
     return WEFT_ERR_OK;
 }
 
+/* -- Preparing bodies ----------------------------------------------------------------------- */
+
+/* The dims of the inputs of body `b` in its first round. */
+static bool first_inputs(const weft_flow_layout *l, weft_attrs attrs, const weft_tensor *in,
+                         uint32_t n_in, uint32_t b, const weft_bundle_program *body,
+                         weft_tensor *out)
+{
+    for (uint32_t i = 0; i < body->n_input; i++) {
+        const weft_ttype *t = &body->value[body->input[i].value - 1].type;
+        uint32_t at = i < l->n_formal ? i : l->first_capture[b] + i - l->n_formal;
+        out[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .dim = {1}};
+        if (i < l->first_carried)
+            continue; /* iteration and condition of a loop: one element */
+        if (at >= n_in || in[at].dtype == WEFT_DTYPE_NONE)
+            return false;
+        out[i] = in[at];
+        uint32_t slice = i - l->first_carried - l->n_carried, axis;
+        if (i >= l->n_formal || i < l->first_carried + l->n_carried)
+            continue;
+        if (!weft_flow_axis(attrs, false, slice, (uint32_t)in[at].rank, &axis))
+            return false;
+        for (int32_t d = (int32_t)axis; d + 1 < in[at].rank; d++)
+            out[i].dim[d] = in[at].dim[d + 1];
+        out[i].rank--;
+    }
+    return true;
+}
+
+static weft_err ready_body(nested_run *r, const weft_tensor *operand, uint32_t b)
+{
+    const weft_bundle_launch *l = launch_of(r);
+    uint32_t n_in[WEFT_FLOW_BODIES] = {0}, n_out[WEFT_FLOW_BODIES] = {0};
+    weft_flow_layout layout;
+    weft_session *body;
+    for (uint32_t i = 0; i < weft_flow_bodies(l->op); i++) {
+        n_in[i] = body_of(r, i)->n_input;
+        n_out[i] = body_of(r, i)->n_output;
+    }
+    WEFT_TRY(find_session(r, b, &body));
+    const weft_bundle_program *p = body->program;
+    weft_tensor *in = calloc((size_t)p->n_input + 1, sizeof *in);
+    weft_err err = in ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    outer_symbols(r->s, p, body->known);
+    /* A run with these sizes says what is wrong with them. */
+    if (err == WEFT_ERR_OK &&
+        weft_flow_layout_make(l->op, l->attrs, l->n_in, l->n_out, n_in, n_out, &layout) &&
+        first_inputs(&layout, l->attrs, operand, l->n_in, b, p, in) &&
+        weft_bundle_bind_body(p, body->known, in, p->n_input, body->symbol, NULL) == WEFT_ERR_OK)
+        err = r->s->bodies->ready(body);
+    free(in);
+    return err;
+}
+
+/* Operands of dynamic shape stay absent. */
+static weft_err ready_launch(weft_session *s, const weft_specialisation *spec, uint32_t launch)
+{
+    nested_run r = {.s = s, .launch = launch};
+    const weft_bundle_launch *l = launch_of(&r);
+    weft_tensor *operand = calloc((size_t)l->n_in + 1, sizeof *operand);
+    weft_err err = operand ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    for (uint32_t i = 0; err == WEFT_ERR_OK && i < l->n_in; i++)
+        if (l->in[i] && spec->value[l->in[i]].place != WEFT_PLACE_DYNAMIC)
+            operand[i] = spec->value[l->in[i]].slot.tensor;
+    for (uint32_t b = 0; err == WEFT_ERR_OK && b < weft_flow_bodies(l->op); b++)
+        err = ready_body(&r, operand, b);
+    free(operand);
+    return err;
+}
+
+weft_err weft_nested__ready(weft_session *s, const weft_specialisation *spec)
+{
+    for (uint32_t i = 0; i < s->program->n_launch; i++)
+        if (weft_flow_bodies(s->program->launch[i].op) > 0)
+            WEFT_TRY(ready_launch(s, spec, i));
+    return WEFT_ERR_OK;
+}
+
+uint64_t weft_nested__bytes(const weft_session *s)
+{
+    uint64_t bytes = 0;
+    size_t n = s->nested ? (size_t)s->program->n_launch * WEFT_FLOW_BODIES : 0;
+    for (size_t i = 0; i < n; i++)
+        if (s->nested[i])
+            bytes += (s->nested[i]->now ? s->nested[i]->now->bytes : 0) +
+                     weft_nested__bytes(s->nested[i]);
+    return bytes;
+}
+
 /* -- Launches of dynamic shape -------------------------------------------------------------- */
 
 weft_err weft_nested__run(weft_session *s, uint32_t launch, weft_attrs attrs, const weft_slot *in,

@@ -12,7 +12,9 @@ static weft_err open_body(weft_engine *engine, const weft_bundle_program *p, wef
                           weft_session **out);
 static weft_err run_body(weft_session *s, const weft_tensor *in, weft_diag *diag, weft_tensor *out);
 
-static const weft_body_ops body_ops = {.open = open_body, .run = run_body};
+static weft_err ready_body(weft_session *s);
+
+static const weft_body_ops body_ops = {.open = open_body, .run = run_body, .ready = ready_body};
 
 static weft_err open_program(weft_engine *engine, const weft_bundle_program *p, weft_diag *diag,
                              weft_session **out)
@@ -269,6 +271,18 @@ static weft_err run_body(weft_session *s, const weft_tensor *in, weft_diag *diag
     return WEFT_ERR_OK;
 }
 
+/* Sizes that a body does not take are reported by the run that has them. */
+static weft_err ready_body(weft_session *s)
+{
+    weft_specialisation *spec;
+    weft_err err = weft_specialisation__get(s, s->symbol, NULL, &spec);
+    if (err == WEFT_ERR_OK && !s->engine->count)
+        err = weft_specialisation__bind(s, spec, NULL);
+    if (err == WEFT_ERR_OK)
+        err = weft_nested__ready(s, spec);
+    return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
+}
+
 static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)
 {
     weft_specialisation *spec;
@@ -279,6 +293,12 @@ static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *di
         err = weft_specialisation__bind(s, spec, diag);
     if (err == WEFT_ERR_OK && s->engine->driver->device_ops)
         err = weft_specialisation__record_graph(s, spec, diag);
+    if (err == WEFT_ERR_OK) {
+        for (uint32_t i = 0; i < s->n_symbol; i++)
+            s->symbol[i] = i < s->program->n_symbol ? symbol[i] : -1;
+        s->diag = diag;
+        err = weft_nested__ready(s, spec);
+    }
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     return err;

@@ -101,6 +101,8 @@ typedef struct weft_body_ops {
                      weft_session **out);
     /* body->known: values of symbols that the program around it knows. */
     weft_err (*run)(weft_session *body, const weft_tensor *in, weft_diag *diag, weft_tensor *out);
+    /* Prepares the sizes that body->symbol gives. */
+    weft_err (*ready)(weft_session *body);
 } weft_body_ops;
 
 struct weft_session {
@@ -192,6 +194,11 @@ typedef weft_err (*weft_place_fn)(weft_session *s, uint32_t v, const weft_tensor
                                   weft_diag *diag);
 WEFT_MUST_USE weft_err weft_nested__run(weft_session *s, uint32_t launch, weft_attrs attrs,
                                         const weft_slot *in, weft_place_fn place);
+/* Prepares the bodies of launches whose sizes are known, for their first round; s->symbol has the
+ * values of the program's symbols. */
+WEFT_MUST_USE weft_err weft_nested__ready(weft_session *s, const weft_specialisation *spec);
+/* Memory of the bodies that launches of a session run, at their last sizes. */
+uint64_t weft_nested__bytes(const weft_session *s);
 /* Frees the memory allocated during the last run. */
 void weft_dynamic_shape__reset(weft_session *s);
 

@@ -11,9 +11,10 @@ void weft_session_get_memory(const weft_session *session, weft_session_memory *o
     const weft_engine *e = session->engine;
     *out = (weft_session_memory){0};
     if (session->now)
-        *out = (weft_session_memory){.planned = session->now->planned,
-                                     .arena_bytes = session->now->arena_bytes,
-                                     .total_bytes = session->now->bytes};
+        *out =
+            (weft_session_memory){.planned = session->now->planned,
+                                  .arena_bytes = session->now->arena_bytes,
+                                  .total_bytes = session->now->bytes + weft_nested__bytes(session)};
     if (e->driver->packed_bytes)
         out->packed_bytes = e->driver->packed_bytes(session->engine);
 }

@@ -152,6 +152,33 @@ static void test_bundle_bodies__run(void **state)
     finish(&s);
 }
 
+/* A bucket that is prepared has prepared the bodies too. */
+static void test_bundle_bodies__are_prepared(void **state)
+{
+    (void)state;
+    subject s;
+    setup(&s);
+    weft_engine *engine = open_engine(&s, 0);
+    weft_session *session = NULL;
+    assert_int_equal(weft_session_open(engine, "m", s.diag, &session), 0);
+    float x[8] = {0};
+    int64_t rounds = 2;
+    uint8_t twice = 0;
+    weft_session_memory ready, ran;
+    weft_tensor out[2], in[3] = {{.dtype = WEFT_DTYPE_F32, .rank = 1, .dim = {8}, .data = x},
+                                 {.dtype = WEFT_DTYPE_I64, .data = &rounds},
+                                 {.dtype = WEFT_DTYPE_BOOL, .data = &twice}};
+    assert_int_equal(weft_session_prepare(session, in, 3, s.diag), 0);
+    weft_session_get_memory(session, &ready);
+    assert_int_equal(weft_session_run(session, in, 3, s.diag, out, 2), 0);
+    weft_session_get_memory(session, &ran);
+    assert_int_equal(ready.total_bytes, ran.total_bytes);
+    assert_true(ready.total_bytes > ready.arena_bytes);
+    weft_session_close(session);
+    weft_engine_close(engine);
+    finish(&s);
+}
+
 /* 2^40 rounds of 32 bytes each do not fit. */
 static void test_bundle_bodies__memory_is_bounded(void **state)
 {
@@ -253,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bundle_bodies__run),
+        cmocka_unit_test(test_bundle_bodies__are_prepared),
         cmocka_unit_test(test_bundle_bodies__memory_is_bounded),
         cmocka_unit_test(test_bundle_bodies__are_found_by_name),
         cmocka_unit_test(test_bundle_bodies__do_not_run_themselves),
