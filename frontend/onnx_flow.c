@@ -218,41 +218,54 @@ static bool end_quiet(weft_onnx_ctx *cx, quiet before)
     return ok;
 }
 
-/* The condition is whether two sizes are equal. */
-static bool compares_sizes(const weft_onnx_call *c, weft_dim *out_a, weft_dim *out_b)
+/* The condition is `a == b`, or with *out_not `a != b`, of two sizes that inputs determine. */
+static bool compares_sizes(weft_onnx_ctx *cx, weft_val v, weft_dim *out_a, weft_dim *out_b,
+                           bool *out_not)
 {
-    weft_onnx_ctx *cx = c->cx;
-    const weft_dim *side[2];
-    if (weft_val_get_kind(cx->m, c->in[0]) != WEFT_VAL_NODE)
-        return false;
-    weft_node n = weft_val_node(cx->m, c->in[0]);
-    if (weft_node_op(cx->m, n) != WEFT_OP_EQUAL)
-        return false;
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t count;
-        side[i] = weft_contents_get(cx->contents, weft_node_in(cx->m, n, i), &count);
-        if (!side[i] || count != 1 || weft_dim_is_data(weft_module_dims(cx->m), side[i][0]))
+    enum { STEPS = 16 };
+    weft_dimpool *pool = weft_module_dims(cx->m);
+    for (int i = 0; i < STEPS; i++) {
+        weft_node n = weft_val_node(cx->m, v);
+        weft_op_id op = n.i ? weft_node_op(cx->m, n) : WEFT_OP_NONE;
+        if (op == WEFT_OP_EQUAL) {
+            uint32_t n_a = 0, n_b = 0;
+            const weft_dim *a = weft_contents_get(cx->contents, weft_node_in(cx->m, n, 0), &n_a);
+            const weft_dim *b = weft_contents_get(cx->contents, weft_node_in(cx->m, n, 1), &n_b);
+            if (!a || !b || n_a != 1 || n_b != 1 || weft_dim_is_data(pool, *a) ||
+                weft_dim_is_data(pool, *b))
+                return false;
+            *out_a = *a;
+            *out_b = *b;
+            return true;
+        }
+        bool passes = op == WEFT_OP_NOT || op == WEFT_OP_IDENTITY || op == WEFT_OP_CAST ||
+                      op == WEFT_OP_SQUEEZE || op == WEFT_OP_RESHAPE || op == WEFT_OP_UNSQUEEZE;
+        if (!passes)
             return false;
+        *out_not ^= op == WEFT_OP_NOT;
+        v = weft_node_in(cx->m, n, 0);
     }
-    *out_a = side[0][0];
-    *out_b = side[1][0];
-    return true;
+    return false;
 }
 
 /* if (size == 1) squeeze(x) else x, as exporters write a squeeze of a size that they do not know:
  * the rank of the result would depend on the size. The model is compiled for the size that the
  * condition asks for; others are refused when the sizes are known. */
-static weft_err require_sizes(weft_onnx_call *c, weft_dim a, weft_dim b)
+static weft_err require_sizes(weft_onnx_call *c, weft_dim a, weft_dim b, bool is_not)
 {
     const weft_graph_require r = {.kind = WEFT_REQUIRE_EQUAL,
                                   .a = a,
                                   .b = b,
                                   .guard = 1,
                                   .item = c->where.item,
-                                  .what = "If: the size that its then_branch is for"};
-    if (!weft_graph_add_require(c->cx->g, &r))
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "too many sizes have to be compared at run time");
-    return inline_branch(c, "then_branch");
+                                  .what =
+                                      "If: compiled for sizes that are equal here (`dims:` of a "
+                                      "set file compiles it for others)"};
+    if (weft_graph_require_count(c->cx->g) == WEFT_MODEL_REQUIRES_MAX ||
+        !weft_graph_add_require(c->cx->g, &r))
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "over %d sizes have to be compared at run time",
+                               WEFT_MODEL_REQUIRES_MAX);
+    return inline_branch(c, is_not ? "else_branch" : "then_branch");
 }
 
 weft_err weft_onnx_hook_if(weft_onnx_call *c)
@@ -266,11 +279,12 @@ weft_err weft_onnx_hook_if(weft_onnx_call *c)
         return inline_branch(c, condition != 0.0 ? "then_branch" : "else_branch");
     uint32_t n_graph = weft_graph_count(c->cx->m);
     weft_dim a, b;
-    if (!compares_sizes(c, &a, &b))
+    bool is_not = false;
+    if (!compares_sizes(c->cx, c->in[0], &a, &b, &is_not))
         return or_drop(c, n_graph, import_branches(c));
     quiet before = start_quiet(c->cx);
     weft_err err = or_drop(c, n_graph, import_branches(c));
-    return end_quiet(c->cx, before) && err == WEFT_ERR_OK ? err : require_sizes(c, a, b);
+    return end_quiet(c->cx, before) && err == WEFT_ERR_OK ? err : require_sizes(c, a, b, is_not);
 }
 
 /* -- Loop and Scan ---------------------------------------------------------------------------- */

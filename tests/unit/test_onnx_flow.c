@@ -105,6 +105,26 @@ static void test_onnx_flow__sizes_decide(void **state)
     }
 }
 
+/* With a size that is not known the branch that squeezes is taken, and the size must be 1. */
+static void test_onnx_flow__sizes_are_required(void **state)
+{
+    (void)state;
+    subject s = import_squeeze("m,n", 1);
+    check_ok(&s);
+    assert_int_equal(weft_graph_count(s.m), 1);
+    const weft_graph_require *equal = NULL;
+    for (uint32_t i = 0; i < weft_graph_require_count(s.g); i++)
+        if (strstr(weft_graph_require_at(s.g, i)->what, "If: compiled for sizes"))
+            equal = weft_graph_require_at(s.g, i);
+    assert_non_null(equal);
+    int64_t symbol[2] = {3, 1};
+    const weft_dimpool *dims = weft_module_dims(s.m);
+    assert_null(weft_graph_find_broken(s.g, dims, symbol, 2));
+    symbol[1] = 2;
+    assert_non_null(weft_graph_find_broken(s.g, dims, symbol, 2));
+    release(&s);
+}
+
 /* The condition is computed from numbers that only running the nodes tells: 2.5 > 1.5. */
 static void test_onnx_flow__computed_condition(void **state)
 {
@@ -235,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_onnx_flow__takes_the_branch),
         cmocka_unit_test(test_onnx_flow__other_branch_is_not_read),
         cmocka_unit_test(test_onnx_flow__sizes_decide),
+        cmocka_unit_test(test_onnx_flow__sizes_are_required),
         cmocka_unit_test(test_onnx_flow__computed_condition),
         cmocka_unit_test(test_onnx_flow__names_of_all_levels),
         cmocka_unit_test(test_onnx_flow__initialiser_as_output),
