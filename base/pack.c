@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = UINT32_MAX };
+#define NONE UINT32_MAX
 
 /* Comparisons of blocks after which the blocks left, the smallest, share no memory with others. */
 static const uint64_t comparisons_max = UINT64_C(1) << 25;
