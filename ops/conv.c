@@ -68,6 +68,36 @@ weft_err weft_infer_conv(weft_infer_ctx *cx)
     return weft_steps__infer(cx, WEFT_ATTR_EPILOGUE, true, out);
 }
 
+/* Two offsets for each tap of the filter at each place, and a factor in the mask. */
+weft_err weft_infer_deform_conv(weft_infer_ctx *cx)
+{
+    weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)cx->in[0].type.dtype, 0);
+    int64_t groups = weft_attrs_int(cx->attrs, WEFT_ATTR_OFFSET_GROUP, 1);
+    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
+    WEFT_TRY(weft_infer__rank(cx, 0, 4, 4));
+    WEFT_TRY(infer_conv_dims(cx, 1, out));
+    WEFT_TRY(check_bias(cx, 3, out->dim[1]));
+    const weft_ttype *w = &cx->in[1].type;
+    if (groups < 1 || groups > INT16_MAX)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%lld groups of offsets", (long long)groups);
+    weft_dim taps = weft_dim_mul(cx->pool, weft_dim_mul(cx->pool, w->dim[2], w->dim[3]), groups);
+    for (uint32_t i = 2; i < 5; i += 2) {
+        if (!weft_infer__has(cx, i))
+            continue;
+        const weft_ttype *t = &cx->in[i].type;
+        WEFT_TRY(weft_infer__rank(cx, i, 4, 4));
+        WEFT_TRY(weft_infer__agree(cx, t->dim[0], out->dim[0], "images of the offsets"));
+        WEFT_TRY(weft_infer__agree(cx, t->dim[1], weft_dim_mul(cx->pool, taps, i == 2 ? 2 : 1),
+                                   "offsets and filter"));
+        for (uint32_t d = 2; d < 4; d++)
+            WEFT_TRY(weft_infer__agree(cx, t->dim[d], out->dim[d], "offsets and result"));
+    }
+    for (uint32_t i = 1; i < 5; i++)
+        if (weft_infer__has(cx, i))
+            WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_infer_conv_integer(weft_infer_ctx *cx)
 {
     weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_I32, 0);

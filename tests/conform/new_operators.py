@@ -223,6 +223,39 @@ def causal_conv(rng):
     return Case("CausalConvWithState", attrs, operands, 2, 27)
 
 
+def deform_conv(rng):
+    images, groups, offset_groups = (int(n) for n in rng.integers(1, 3, size=3))
+    channels, kernels = 2 * groups * offset_groups, 2 * groups
+    height, width = (int(n) for n in rng.integers(4, 8, size=2))
+    kernel, stride, dilation = ([int(n) for n in rng.integers(1, m, size=2)] for m in (4, 3, 3))
+    pads = [int(n) for n in rng.integers(0, 3, size=4)]
+    out = [(n + pads[i] + pads[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+           for i, n in enumerate((height, width))]
+    if min(out) < 1:
+        return deform_conv(rng)
+    taps = offset_groups * kernel[0] * kernel[1]
+    operands = [normal(rng, images, channels, height, width), normal(rng, kernels, channels // groups, *kernel),
+                normal(rng, images, 2 * taps, *out), normal(rng, kernels) if rng.random() < 0.5 else None]
+    if rng.random() < 0.5:
+        operands.append(rng.random((images, taps, *out)).astype(np.float32))
+    operands = [None if a is None else (a, [None] * a.ndim) for a in operands]
+    while operands[-1] is None:
+        operands.pop()
+    attrs = {"group": groups, "offset_group": offset_groups, "pads": pads, "strides": stride,
+             "dilations": dilation}
+    return Case("DeformConv", attrs, operands, opset=22)
+
+
+def max_roi_pool(rng):
+    images, channels, height, width = (int(n) for n in rng.integers(1, 7, size=4))
+    n = int(rng.integers(1, 5))
+    rois = np.concatenate([rng.integers(0, images, size=(n, 1)), rng.integers(-2, 12, size=(n, 4))], axis=1)
+    attrs = {"pooled_shape": [int(k) for k in rng.integers(1, 4, size=2)],
+             "spatial_scale": float(rng.choice([1.0, 0.5]))}
+    return Case("MaxRoiPool", attrs, [(normal(rng, images, channels, height, width), [None] * 4),
+                                      (rois.astype(np.float32), ["R", None])], opset=21)
+
+
 def norm_elements(rng):
     shape = [int(n) for n in rng.integers(1, 6, size=rng.integers(2, 5))]
     params = [(normal(rng, *shape[1:]), [None] * (len(shape) - 1)) for _ in range(3)]
@@ -233,7 +266,8 @@ def norm_elements(rng):
 
 MAKERS = {"Attention": attention, "BatchNormalization": norm_elements, "RMSNormalization": rms_norm, "RotaryEmbedding": rotary,
           "TensorScatter": tensor_scatter, "Swish": swish, "CumProd": cum_prod, "BitShift": bit_shift,
-          "BitCast": bit_cast, "LinearAttention": linear_attention, "CausalConvWithState": causal_conv}
+          "BitCast": bit_cast, "LinearAttention": linear_attention, "CausalConvWithState": causal_conv,
+          "DeformConv": deform_conv, "MaxRoiPool": max_roi_pool}
 
 
 def expected(case, model):
@@ -243,7 +277,7 @@ def expected(case, model):
     try:
         return oracle.answers(model.SerializeToString(), inputs)
     except Exception:  # a combination that onnxruntime does not implement
-        if case.op == "Attention":
+        if case.op in ("Attention", "MaxRoiPool"):
             return None
     reference = onnx.reference.ReferenceEvaluator(model)
     return dict(zip(reference.output_names, reference.run(None, inputs)))
