@@ -1,6 +1,9 @@
-/* Pooling by oneDNN. */
+/* Pooling by oneDNN. It has no fast kernel for plain values: they are reordered into blocks of
+ * channels and back. */
 #include "runtime/cpu/cpu_dnnl_int.h"
 #include "runtime/cpu/cpu_window.h"
+
+#include "base/num.h"
 
 static weft_dnnl_window window_of(const weft_cpu_window *w)
 {
@@ -25,22 +28,76 @@ static bool reaches_data(const weft_cpu_window *w)
     return true;
 }
 
-static void prepare(weft_prep *p, weft_dnnl_scope *scope, dnnl_alg_kind_t alg,
-                    const weft_cpu_window *w)
+typedef struct pool_plan {
+    weft_dnnl_scope scope;
+    dnnl_alg_kind_t alg;
+    weft_dnnl_window window;
+    const weft_dnnl_md *x, *y;           /* as the launch has them */
+    const weft_dnnl_md *x_prim, *y_prim; /* as the primitive has them */
+    const weft_dnnl_pd *pd;
+} pool_plan;
+
+/* Blocks that hold the channels with little padding, where the CPU has a kernel for them. */
+static weft_layout blocks_for(const weft_prep *p)
 {
-    const weft_dnnl_window window = window_of(w);
-    const weft_dnnl_md *x = weft_dnnl__md(scope, &p->in[0]), *y = weft_dnnl__md(scope, &p->out[0]);
-    const weft_dnnl_pd *pd = weft_dnnl__pool(scope, alg, &window, x, y);
-    dnnl_kernel *k = pd ? weft_dnnl__create(p) : NULL;
-    dnnl_call *s = k ? weft_dnnl__add(k, pd) : NULL;
-    if (k)
-        k->loses_nan = alg == dnnl_pooling_max;
-    if (s && weft_dnnl__bind(k, s, DNNL_ARG_SRC, x, 0, 0) &&
-        weft_dnnl__bind(k, s, DNNL_ARG_DST, y, p->n_in, 0) &&
-        weft_dnnl__bind_scratch(p, k, s, pd, 0))
-        weft_dnnl__set(p, k, pd);
-    else
+    bool wide = p->in[0].tensor.dim[1] > 8 && weft_dnnl__has_isa(dnnl_cpu_isa_avx512_core);
+    return wide ? WEFT_LAYOUT_C16 : WEFT_LAYOUT_C8;
+}
+
+static bool choose(const weft_prep *p, pool_plan *c)
+{
+    weft_slot x = p->in[0], y = p->out[0];
+    c->x = c->x_prim = weft_dnnl__md(&c->scope, &x);
+    c->y = c->y_prim = weft_dnnl__md(&c->scope, &y);
+    c->pd = weft_dnnl__pool(&c->scope, c->alg, &c->window, c->x, c->y);
+    if (!c->pd || !weft_dnnl__is_slow(c->pd) || x.layout != WEFT_LAYOUT_PLAIN ||
+        y.layout != WEFT_LAYOUT_PLAIN)
+        return c->pd != NULL;
+    x.layout = y.layout = (uint8_t)blocks_for(p);
+    const weft_dnnl_md *x_blocks = weft_dnnl__md(&c->scope, &x);
+    const weft_dnnl_md *y_blocks = weft_dnnl__md(&c->scope, &y);
+    const weft_dnnl_pd *fast = weft_dnnl__pool(&c->scope, c->alg, &c->window, x_blocks, y_blocks);
+    if (fast && !weft_dnnl__is_slow(fast)) {
+        c->pd = fast;
+        c->x_prim = x_blocks;
+        c->y_prim = y_blocks;
+    }
+    return true;
+}
+
+/* Scratch memory: operand and result in blocks, the primitive's own scratch memory. */
+static bool build(weft_prep *p, pool_plan *c, dnnl_kernel *k)
+{
+    uint32_t scratch = p->n_in + p->n_out;
+    bool moves = c->x_prim != c->x;
+    uint64_t x_bytes = moves ? weft_align_up(weft_dnnl__md_bytes(c->x_prim), 64) : 0;
+    uint64_t y_bytes = moves ? weft_align_up(weft_dnnl__md_bytes(c->y_prim), 64) : 0;
+    p->scratch_bytes = x_bytes + y_bytes;
+    if (moves && !weft_dnnl__add_reorder(k, c->x, 0, 0, c->x_prim, scratch, 0))
+        return false;
+    dnnl_call *s = weft_dnnl__add(k, c->pd);
+    return s && weft_dnnl__bind(k, s, DNNL_ARG_SRC, c->x_prim, moves ? scratch : 0, 0) &&
+           weft_dnnl__bind(k, s, DNNL_ARG_DST, c->y_prim, moves ? scratch : p->n_in,
+                           moves ? x_bytes : 0) &&
+           weft_dnnl__bind_scratch(p, k, s, c->pd, x_bytes + y_bytes) &&
+           (!moves || weft_dnnl__add_reorder(k, c->y_prim, scratch, x_bytes, c->y, p->n_in, 0));
+}
+
+static weft_err prepare(weft_prep *p, pool_plan *c)
+{
+    if (!choose(p, c))
+        return WEFT_ERR_OK;
+    dnnl_kernel *k = weft_dnnl__create(p);
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    k->loses_nan = c->alg == dnnl_pooling_max;
+    if (build(p, c, k)) {
+        weft_dnnl__set(p, k, c->pd);
+    } else {
         weft_dnnl__destroy(k);
+        p->scratch_bytes = 0;
+    }
+    return WEFT_ERR_OK;
 }
 
 weft_err weft_cpu__prepare_dnnl_pool(weft_prep *p)
@@ -56,8 +113,8 @@ weft_err weft_cpu__prepare_dnnl_pool(weft_prep *p)
         p->in[0].tensor.rank > 5 || !weft_cpu__window(p, NULL, &w) ||
         (!max && counted && w.reaches_out) || !reaches_data(&w))
         return WEFT_ERR_OK;
-    weft_dnnl_scope scope = weft_dnnl__scope(p->engine);
-    prepare(p, &scope, alg, &w);
-    weft_dnnl__scope_finish(&scope);
-    return WEFT_ERR_OK;
+    pool_plan c = {.scope = weft_dnnl__scope(p->engine), .alg = alg, .window = window_of(&w)};
+    weft_err err = prepare(p, &c);
+    weft_dnnl__scope_finish(&c.scope);
+    return err;
 }
