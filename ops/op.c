@@ -186,7 +186,7 @@ static weft_err infer_layout(weft_infer_ctx *cx)
                                  weft_layout_name((weft_layout)cx->in[i].type.layout));
     }
     for (uint32_t i = 0; i < cx->n_out; i++)
-        cx->out[i].layout = (uint8_t)layout;
+        cx->out[i].layout = (uint8_t)(i > 0 && cx->out[i].rank < 3 ? WEFT_LAYOUT_PLAIN : layout);
     return WEFT_ERR_OK;
 }
 

@@ -395,6 +395,13 @@ static void choose_node(chooser *c, weft_node n)
     case WEFT_OP_GLOBAL_AVERAGE_POOL:
         choose_pool(c, n);
         return;
+    case WEFT_OP_DYNAMIC_QUANTIZE_LINEAR:
+        /* Padded channels would count in the range. */
+        ask_operand(c, n, 0,
+                    layout_of(c, weft_node_in(c->m, n, 0)) == WEFT_LAYOUT_NHWC ? WEFT_LAYOUT_NHWC
+                                                                               : WEFT_LAYOUT_PLAIN);
+        give_result(c, n, layout_of(c, weft_node_in(c->m, n, 0)));
+        return;
     case WEFT_OP_REORDER:
         return;
     default:

@@ -177,11 +177,37 @@ static const float *argument(const weft_cpu_ew *ew, const ew_part *part, const e
     return part->buffer[step->idx[k]];
 }
 
+static void map_bytes(const weft_cpu_ew *ew, const uint8_t *x, int64_t from, int64_t n)
+{
+    void *out = ew->arg[ew->out_arg];
+    if (ew->out_dtype == WEFT_DTYPE_F32)
+        for (int64_t i = 0; i < n; i++)
+            ((float *)out)[from + i] = ew->float_of[x[i]];
+    else
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)out)[from + i] = ew->byte_of[x[i]];
+}
+
+/* The last step, which gives bytes. */
+static void quantize_block(const weft_cpu_ew *ew, const float *const *arg, int64_t from, int64_t n)
+{
+    uint8_t byte[EW_BLOCK], *out = byte;
+    if (!ew->maps)
+        out = (uint8_t *)ew->arg[ew->out_arg] + from;
+    ew->vec->quantize(out, arg[0], *arg[1], *arg[2], ew->lo, ew->hi, (size_t)n);
+    if (ew->maps)
+        map_bytes(ew, byte, from, n);
+}
+
 static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_t n)
 {
     bool direct = ew->out_dtype == WEFT_DTYPE_F32;
     float *out = direct ? (float *)ew->arg[ew->out_arg] + from : part->buffer[ew->n_buffer];
 
+    if (ew->n_step == 0) {
+        map_bytes(ew, (const uint8_t *)ew->arg[ew->operand[0].arg] + from, from, n);
+        return;
+    }
     for (uint32_t i = 0; i < ew->n_operand; i++)
         part->at[i] = read_operand(ew, part, i, from, n);
     for (uint32_t s = 0; s < ew->n_step; s++) {
@@ -190,8 +216,7 @@ static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_
         for (uint32_t k = 0; k < step->n_args; k++)
             arg[k] = argument(ew, part, step, k);
         if (ew->quantizes && s + 1 == ew->n_step) {
-            ew->vec->quantize((uint8_t *)ew->arg[ew->out_arg] + from, arg[0], *arg[1], *arg[2],
-                              ew->lo, ew->hi, (size_t)n);
+            quantize_block(ew, arg, from, n);
             return;
         }
         step->fn(step->dst == EW_BUFFERS ? out : part->buffer[step->dst], arg, (size_t)n);

@@ -40,6 +40,11 @@ struct weft_cpu_ew {
     float scalar[WEFT_STEPS_MAX][WEFT_STEP_ARGS_MAX]; /* by step and argument */
     bool quantizes; /* the last step is done by weft_cpu_vec.quantize */
     float lo, hi;   /* limits of its result */
+    /* The result is a function of a byte: of what the last step quantised, or, without steps, of
+     * operand 0. One entry for each byte. */
+    bool maps;
+    uint8_t byte_of[256];
+    float float_of[256];
     /* Lanes of the last channel block to set to zero, in elements: distance of images, offset of
      * the block's plane, size of a group, number of lanes. */
     int64_t pad_every, pad_plane, pad_block, pad_lanes;

@@ -365,11 +365,118 @@ static void find_affine(weft_cpu_ew *ew)
     ew->affine = relu ? ew->vec->affine16_relu : ew->vec->affine16;
 }
 
+/* -- Functions of one byte ------------------------------------------------------------------ */
+
+static bool gives_bytes(const weft_step *s)
+{
+    return (s->op == WEFT_STEP_QUANTIZE_U8 || s->op == WEFT_STEP_QUANTIZE_I8) &&
+           s->arg[1].kind == WEFT_ARG_NUMBER && s->arg[2].kind == WEFT_ARG_NUMBER;
+}
+
+/* What a step costs more than a look-up in a table, roughly. */
+static uint32_t cost_of(const weft_step *s)
+{
+    bool costly = s->op >= WEFT_STEP_SIGMOID && s->op <= WEFT_STEP_LOG;
+    return costly ? 8 : s->op == WEFT_STEP_DIV || gives_bytes(s) ? 4 : 1;
+}
+
+/* Whether steps [from, n) read numbers, results of steps from `from` - 1 on, and, of the operands,
+ * only `operand` (UINT32_MAX: none). */
+static bool depends_on_one(const weft_step *step, uint32_t from, uint32_t n, uint32_t operand)
+{
+    for (uint32_t s = from; s < n; s++)
+        for (uint32_t k = 0; k < step[s].n_args; k++) {
+            uint32_t idx = step[s].arg[k].idx;
+            switch (step[s].arg[k].kind) {
+            case WEFT_ARG_INPUT:
+                if (idx != operand)
+                    return false;
+                break;
+            case WEFT_ARG_STEP:
+                if (idx + 1 < from)
+                    return false;
+                break;
+            case WEFT_ARG_ACC:
+                if (s == 0)
+                    return false;
+                break;
+            case WEFT_ARG_NUMBER:
+                break;
+            }
+        }
+    return true;
+}
+
+/* The result of steps [from, n) for byte x: what step `from` - 1 or the operand is. */
+static float apply(const weft_step *step, uint32_t from, uint32_t n, float x)
+{
+    float value[WEFT_STEPS_MAX];
+    for (uint32_t s = from; s < n; s++) {
+        float arg[WEFT_STEP_ARGS_MAX] = {0};
+        for (uint32_t k = 0; k < step[s].n_args; k++) {
+            uint32_t idx = step[s].arg[k].kind == WEFT_ARG_ACC ? s - 1 : step[s].arg[k].idx;
+            if (step[s].arg[k].kind == WEFT_ARG_NUMBER)
+                arg[k] = step[s].arg[k].number;
+            else if (step[s].arg[k].kind == WEFT_ARG_INPUT || idx + 1 == from)
+                arg[k] = x;
+            else
+                arg[k] = value[idx];
+        }
+        value[s] = weft_step_apply(step[s].op, arg);
+    }
+    return value[n - 1];
+}
+
+static void fill_map(weft_cpu_ew *ew, const weft_step *step, uint32_t from, uint32_t n,
+                     bool is_signed)
+{
+    ew->maps = true;
+    for (int32_t i = 0; i < 256; i++) {
+        float y = apply(step, from, n, is_signed ? (float)(int8_t)i : (float)i);
+        ew->float_of[i] = y;
+        ew->byte_of[i] = y > -129 && y < 256 ? (uint8_t)(int32_t)y : 0;
+    }
+}
+
+/* Replaces the last steps by a table if they depend on one byte; returns the number of steps that
+ * remain. Without steps operand 0 of ew is the byte. */
+static uint32_t find_map(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, uint32_t n,
+                         const ew_order *order)
+{
+    enum { TABLE_COST = 12 };
+    uint32_t cost = 0;
+    const weft_step *last = &step[n - 1];
+    bool bytes = ew->out_dtype == WEFT_DTYPE_U8 || ew->out_dtype == WEFT_DTYPE_I8;
+    if ((!bytes && ew->out_dtype != WEFT_DTYPE_F32) || (bytes && !gives_bytes(last)))
+        return n;
+    for (uint32_t s = 0; s < n; s++)
+        cost += cost_of(&step[s]);
+    weft_dtype from = (weft_dtype)p->in[0].tensor.dtype;
+    if (cost >= TABLE_COST && p->n_in == 1 && depends_on_one(step, 0, n, 0) &&
+        (from == WEFT_DTYPE_U8 || from == WEFT_DTYPE_I8) && add_operand(p, ew, 0, order) == 0 &&
+        ew->operand[0].flat) {
+        fill_map(ew, step, 0, n, from == WEFT_DTYPE_I8);
+        return 0;
+    }
+    for (uint32_t s = 0; s + 1 < n; s++) {
+        cost -= cost_of(&step[s]);
+        if (cost < TABLE_COST || !gives_bytes(&step[s]) ||
+            !depends_on_one(step, s + 1, n, UINT32_MAX))
+            continue;
+        fill_map(ew, step, s + 1, n, step[s].op == WEFT_STEP_QUANTIZE_I8);
+        return s + 1;
+    }
+    return n;
+}
+
 /* The last step quantises by one scale and zero point: it stores the bytes. */
 static void find_quantize(weft_cpu_ew *ew, const weft_step *last)
 {
-    bool is_u8 = last->op == WEFT_STEP_QUANTIZE_U8 && ew->out_dtype == WEFT_DTYPE_U8;
-    bool is_i8 = last->op == WEFT_STEP_QUANTIZE_I8 && ew->out_dtype == WEFT_DTYPE_I8;
+    bool is_u8 = last->op == WEFT_STEP_QUANTIZE_U8, is_i8 = last->op == WEFT_STEP_QUANTIZE_I8;
+    if (!ew->maps) {
+        is_u8 = is_u8 && ew->out_dtype == WEFT_DTYPE_U8;
+        is_i8 = is_i8 && ew->out_dtype == WEFT_DTYPE_I8;
+    }
     ew->quantizes = (is_u8 || is_i8) && ew->step[ew->n_step - 1].fn == ew->vec->step_by[last->op];
     ew->lo = is_u8 ? 0 : -128;
     ew->hi = is_u8 ? 255 : 127;
@@ -400,6 +507,8 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
     ew->n = weft_cpu__slot_stored(out);
     ew->n_step = n_step;
     order_of(out, &order);
+    if (!acc)
+        n_step = ew->n_step = find_map(p, ew, step, n_step, &order);
     for (uint32_t s = 0; s < n_step; s++) {
         weft_vec_step by = ew->vec->step_by[step[s].op];
         bool scalars =
@@ -415,9 +524,10 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
                 return false;
     }
     ew->cost_ns += (double)(ew->n_operand + 1) * 0.1;
-    find_quantize(ew, &step[n_step - 1]);
+    if (n_step > 0)
+        find_quantize(ew, &step[n_step - 1]);
     merge_steps(ew);
-    if (!give_buffers(ew))
+    if (n_step > 0 && !give_buffers(ew))
         return false;
     merge_loops(ew, &order);
     choose_blocks(ew);

@@ -60,8 +60,8 @@ weft_err weft_cpu__prepare_dynamic_quantize(weft_prep *p)
     dynamic_quantize k = {.vec = weft_cpu__of(p)->vec,
                           .threads = weft_cpu__of(p)->threads,
                           .n = weft_slot_numel(&p->in[0])};
-    if (p->n_in != 1 || p->n_out != 3 ||
-        !weft_slot_is(&p->in[0], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN))
+    if (p->n_in != 1 || p->n_out != 3 || p->in[0].tensor.dtype != WEFT_DTYPE_F32 ||
+        weft_layout_block(p->in[0].layout) != 1)
         return WEFT_ERR_OK;
     p->scratch_bytes = 2 * k.threads * sizeof(float);
     return weft_cpu__set_kernel(p, run_dynamic_quantize, &k, sizeof k, "dynamic_quantize");
