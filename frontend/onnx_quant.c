@@ -235,3 +235,69 @@ weft_err weft_onnx_hook_qgemm(weft_onnx_call *c)
         addend};
     return emit_matmul(c, in, &c->out[0]);
 }
+
+/* -- Recurrent layers ------------------------------------------------------------------------- */
+
+/* Constant operand `i` of the node; none: data is NULL. */
+static weft_err read_constant(weft_onnx_call *c, uint32_t i, weft_tensor *out)
+{
+    weft_val v = operand(c, i);
+    *out = (weft_tensor){0};
+    if (!v.i)
+        return WEFT_ERR_OK;
+    if (weft_val_get_kind(c->cx->m, v) != WEFT_VAL_WEIGHT)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "input %u is not constant: it is not supported",
+                               i);
+    *out = weft_weight_tensor(c->cx->m, weft_val_weight(c->cx->m, v));
+    return WEFT_ERR_OK;
+}
+
+/* Weights of bytes [directions, k, gates] with a scale and a zero point a direction, or one a gate
+ * row, as floats [directions, gates, k]. */
+static weft_err read_recurrent(weft_onnx_call *c, uint32_t at, uint32_t scale_at, weft_val *out)
+{
+    weft_tensor w, s, z;
+    WEFT_TRY(read_constant(c, at, &w));
+    WEFT_TRY(read_constant(c, scale_at, &s));
+    WEFT_TRY(read_constant(c, scale_at + 1, &z));
+    if (!w.data || !s.data || w.rank != 3 || weft_dtype_size(w.dtype) != 1)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u or %u is missing or does not fit", at,
+                               scale_at);
+    int64_t dirs = w.dim[0], k = w.dim[1], gates = w.dim[2], n = weft_tensor_numel(&s);
+    bool by_gate = n == dirs * gates && n != dirs;
+    if ((n != dirs && !by_gate) || (z.data && weft_tensor_numel(&z) != n))
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u has %lld elements", scale_at,
+                               (long long)n);
+    float *real = weft_arena_array(c->cx->arena, (size_t)weft_tensor_numel(&w) + 1, sizeof *real);
+    for (int64_t d = 0; d < dirs; d++)
+        for (int64_t g = 0; g < gates; g++) {
+            int64_t i = by_gate ? d * gates + g : d;
+            float by = (float)weft_tensor_get_f64(&s, i);
+            int64_t zero = z.data ? weft_tensor_get_i64(&z, i) : 0;
+            for (int64_t j = 0; j < k; j++)
+                real[(d * gates + g) * k + j] =
+                    (float)(weft_tensor_get_i64(&w, (d * k + j) * gates + g) - zero) * by;
+        }
+    const int64_t dim[3] = {dirs, gates, k};
+    *out = weft_onnx__const(c, WEFT_DTYPE_F32, dim, 3, real);
+    return WEFT_ERR_OK;
+}
+
+/* lstm(x, w, r, bias, lengths, h0, c0, peepholes, w_scale, w_zero, r_scale, r_zero): x is quantised
+ * by its range, the state before every step by its own. */
+weft_err weft_onnx_hook_dynamic_quantize_lstm(weft_onnx_call *c)
+{
+    enum { X, W, R, OPERANDS = 8, W_SCALE = 8, R_SCALE = 10 };
+    weft_val in[OPERANDS], q[3];
+    for (uint32_t i = 0; i < OPERANDS; i++)
+        in[i] = operand(c, i);
+    if (!in[X].i)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input 0 is missing");
+    WEFT_TRY(weft_onnx__emit(c, WEFT_OP_DYNAMIC_QUANTIZE_LINEAR, &in[X], 1, NULL, 0, q, 3));
+    WEFT_TRY(weft_onnx__emit(c, WEFT_OP_DEQUANTIZE_LINEAR, q, 3, NULL, 0, &in[X], 1));
+    WEFT_TRY(read_recurrent(c, W, W_SCALE, &in[W]));
+    WEFT_TRY(read_recurrent(c, R, R_SCALE, &in[R]));
+    weft_onnx__put(c, WEFT_ATTR_OF_INT(QUANTIZE_STATE, 1));
+    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
+    return weft_onnx__emit(c, c->row->op, in, OPERANDS, c->attr, c->n_attr, c->out, c->n_out);
+}

@@ -534,7 +534,8 @@ static bool rule_trilu(const view *v, uint32_t *axis, weft_dim *inner)
 static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
 {
     *axis = v->out->rank - 2;
-    if (v->first_in != 0 || v->first->axis != 1 || v->out->rank < 2)
+    if (v->first_in != 0 || v->first->axis != 1 || v->out->rank < 2 ||
+        weft_attrs_int(v->attrs, WEFT_ATTR_QUANTIZE_STATE, 0))
         return false;
     for (uint32_t i = 1; i < v->n_in; i++) {
         bool state = i == 5 || i == 6;

@@ -11,6 +11,10 @@
  * the lowest number. */
 int64_t weft_quantize__saturate(weft_dtype dtype, double x);
 
+/* y = x quantised to u8 by the range of its n elements, as dynamic_quantize_linear does, and
+ * dequantised. */
+void weft_quantize__by_range(float *y, const float *x, int64_t n);
+
 /* -- qlinear_matmul and qlinear_conv: qlinear.c --------------------------------------------- */
 
 /* Sums of products in memory: [...][rows][cols][inner]. */

@@ -37,6 +37,9 @@ typedef struct weft_rnn_layer {
     int64_t n_step, n_batch, n_in, h, n_dir;
     bool batch_first, input_forget, reset_after; /* reset_after: linear_before_reset */
     bool reverse;                                /* the only direction is backward */
+    /* Before a product with R, the states of all sequences are quantised by their range, as
+     * dynamic_quantize_linear does, and dequantised. */
+    bool quantize_state;
     float clip;                                  /* 0: none */
     weft_rnn_act act[2][3];                      /* by direction */
 } weft_rnn_layer;

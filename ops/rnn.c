@@ -3,6 +3,7 @@
  * at once; only that of the state with R is inside the loop. Gates are in ONNX order: lstm i o f c,
  * gru z r h. */
 #include "ops/data_int.h"
+#include "ops/quant_int.h"
 #include "ops/recurrent.h"
 
 #include <math.h>
@@ -116,6 +117,7 @@ bool weft_rnn_layer_read(weft_op_id op, weft_attrs attrs, const weft_tensor *x,
     n.n_dir = n_dir;
     n.clip = (float)weft_attrs_float(attrs, WEFT_ATTR_CLIP, 0);
     n.input_forget = weft_attrs_int(attrs, WEFT_ATTR_INPUT_FORGET, 0) != 0;
+    n.quantize_state = weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0;
     n.reset_after = weft_attrs_int(attrs, WEFT_ATTR_LINEAR_BEFORE_RESET, 0) != 0;
     for (uint32_t d = 0; d < n_dir; d++)
         if (!weft_rnn_acts(attrs, n.cell, d, n.act[d]))
@@ -303,25 +305,30 @@ static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
         memcpy(s->g + b * pitch, s->gate_x + weft_rnn_x_row(&n->layer, t, b) * pitch,
                (size_t)pitch * sizeof *s->g);
     }
+    const float *h = s->h;
+    if (n->layer.quantize_state) {
+        weft_quantize__by_range(s->reset, s->h, n->layer.n_batch * m);
+        h = s->reset;
+    }
     if (n->layer.cell == WEFT_CELL_GRU)
         gru_batch(n, s);
     else
-        add_product(s->g, pitch, s->h, m, s->rt, pitch, n->layer.n_batch, m, pitch);
+        add_product(s->g, pitch, h, m, s->rt, pitch, n->layer.n_batch, m, pitch);
     const float *peep = n->peep ? n->peep + s->d * 3 * m : NULL;
     for (int64_t b = 0; b < n->layer.n_batch; b++) {
         int64_t len = n->lens ? n->lens[b] : n->layer.n_step;
         if (at >= len)
             continue;
-        float *g = s->g + b * pitch, *h = s->h + b * m;
+        float *g = s->g + b * pitch, *own = s->h + b * m;
         if (n->layer.cell == WEFT_CELL_LSTM)
-            step_lstm(n, g, peep, h, s->c + b * m);
+            step_lstm(n, g, peep, own, s->c + b * m);
         else if (n->layer.cell == WEFT_CELL_GRU)
-            step_gru(n, g, s->rh + b * m, h);
+            step_gru(n, g, s->rh + b * m, own);
         for (int64_t j = 0; j < m && n->layer.cell == WEFT_CELL_RNN; j++)
-            h[j] = activate(n, 0, g[j]);
+            own[j] = activate(n, 0, g[j]);
         int64_t t = s->reverse ? len - 1 - at : at;
         if (n->y)
-            memcpy(n->y + weft_rnn_y_row(&n->layer, t, s->d, b) * m, h, (size_t)m * sizeof *h);
+            memcpy(n->y + weft_rnn_y_row(&n->layer, t, s->d, b) * m, own, (size_t)m * sizeof *own);
     }
 }
 

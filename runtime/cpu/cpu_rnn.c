@@ -250,6 +250,23 @@ static void sum_gru(const rnn_block *s, int64_t at)
         times_r(s, s->reset, 2, 1);
 }
 
+/* The states, quantised by the range of all of them and dequantised; in memory that only gru uses.
+ */
+static const float *quantised_states(const rnn_block *s)
+{
+    const rnn_kernel *k = s->k;
+    size_t n = (size_t)(s->rows * k->n.h);
+    float lo = 0, hi = 0;
+    k->vec->range(s->h, n, &lo, &hi);
+    float scale = hi > lo ? (hi - lo) / 255.0f : 1;
+    float zero = fminf(fmaxf(rintf(-lo / scale), 0), 255);
+    const float *from[3] = {s->h, &scale, &zero};
+    k->vec->step_by[WEFT_STEP_QUANTIZE_U8](s->reset, from, n);
+    from[0] = s->reset;
+    k->vec->step_by[WEFT_STEP_DEQUANTIZE](s->reset, from, n);
+    return s->reset;
+}
+
 static void run_step(const rnn_block *s, int64_t at)
 {
     const rnn_kernel *k = s->k;
@@ -260,7 +277,7 @@ static void run_step(const rnn_block *s, int64_t at)
     if (gru)
         sum_gru(s, at);
     else
-        times_r(s, s->h, 0, n_gate);
+        times_r(s, k->n.quantize_state ? quantised_states(s) : s->h, 0, n_gate);
     for (int64_t i = 0; i < s->rows; i++) {
         float *g = s->g + i * n_gate * k->m, *h = s->h + i * m;
         int64_t b = s->first + i, t = find_step(s, at, b, &gates);
@@ -475,7 +492,7 @@ static void split_batch(rnn_kernel *k)
 {
     int64_t share = (k->n.n_batch * k->n.n_dir + k->threads - 1) / k->threads;
     k->rows = share < ROWS_MAX ? share : ROWS_MAX;
-    k->rows = k->rows < k->n.n_batch ? k->rows : k->n.n_batch;
+    k->rows = k->rows < k->n.n_batch && !k->n.quantize_state ? k->rows : k->n.n_batch;
     k->blocks = (k->n.n_batch + k->rows - 1) / k->rows;
 }
 

@@ -243,6 +243,28 @@ def one_conv(check, rng, number, x_dim, w_dim, attrs, x_type, w_type, per_channe
     check.one(f"ConvInteger {tag}", model_of(nodes, {"f": f}, {"o": np.float32}, c), {"f": f}, 1e-4)
 
 
+def recurrent(check, rng):
+    for direction in ("forward", "reverse", "bidirectional"):
+        for per_gate in (False, True):
+            d, h, i, s, b = (2 if direction == "bidirectional" else 1), 19, 13, 7, 3
+            n = (d, 4 * h) if per_gate else (d,)
+            for w_type in (S8, U8):
+                zero = np.zeros(n, S8) if w_type == S8 else np.full(n, 131, U8)  # onnxruntime: all equal
+                c = {"w": some(rng, w_type, (d, i, 4 * h)), "r": some(rng, w_type, (d, h, 4 * h)),
+                     "b": rng.normal(0, 0.2, (d, 8 * h)).astype(np.float32), "z": zero,
+                     "ws": rng.uniform(0.002, 0.004, n).astype(np.float32),
+                     "rs": rng.uniform(0.002, 0.004, n).astype(np.float32)}
+                x = {"x": rng.normal(0, 1, (s, b, i)).astype(np.float32),
+                     "h0": rng.normal(0, 0.3, (d, b, h)).astype(np.float32),
+                     "c0": rng.normal(0, 0.3, (d, b, h)).astype(np.float32)}
+                node = helper.make_node("DynamicQuantizeLSTM", ["x", "w", "r", "b", "", "h0", "c0", "", "ws", "z", "rs", "z"],
+                                        ["y", "yh", "yc"], domain=MS, hidden_size=h, direction=direction)
+                outs = {"y": np.float32, "yh": np.float32, "yc": np.float32}
+                # A state that is rounded the other way changes by one unit, 1/255 of its range.
+                check.one(f"DynamicQuantizeLSTM {direction} {per_gate} {np.dtype(w_type).name}",
+                          model_of([node], x, outs, c), x, 2e-3)
+
+
 # -- Networks ------------------------------------------------------------------------------------
 
 
@@ -528,6 +550,7 @@ def main():
     parts = {"operators": lambda: operators(check, np.random.default_rng(a.seed)),
              "gemms": lambda: gemms(check, np.random.default_rng(a.seed)),
              "convolutions": lambda: convolutions(check, np.random.default_rng(a.seed)),
+             "recurrent": lambda: recurrent(check, np.random.default_rng(a.seed)),
              "networks": lambda: networks(check, np.random.default_rng(a.seed)),
              "chains": lambda: chains(check, a.seed, a.chains)}
     for name, part in parts.items():
