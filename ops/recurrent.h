@@ -40,8 +40,8 @@ typedef struct weft_rnn_layer {
     /* Before a product with R, the states of all sequences are quantised by their range, as
      * dynamic_quantize_linear does, and dequantised. */
     bool quantize_state;
-    float clip;                                  /* 0: none */
-    weft_rnn_act act[2][3];                      /* by direction */
+    float clip;             /* 0: none */
+    weft_rnn_act act[2][3]; /* by direction */
 } weft_rnn_layer;
 
 /* false: ranks, number of directions or activations are wrong or not known. x [steps, batch, in] or

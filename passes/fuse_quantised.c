@@ -431,6 +431,60 @@ static weft_node find_product(const fuser *f, weft_node mul, uint32_t i)
     return n.i && weft_rewrite__sole_user(f->g, v).i == cast.i ? n : (weft_node){0};
 }
 
+/* The addition of a bias to an integer product whose sum is cast to f32 and multiplied by `mul`:
+ * the cast is operand `i`, the product operand *out_product of the addition. */
+static weft_node find_biased(const fuser *f, weft_node mul, uint32_t i, uint32_t *out_product)
+{
+    weft_node cast = weft_match__maker(f->m, weft_node_in(f->m, mul, i), WEFT_OP_CAST);
+    if (!cast.i || !weft_match__is_f32(f->m, weft_node_out(f->m, cast, 0)))
+        return (weft_node){0};
+    weft_val sum = weft_node_in(f->m, cast, 0);
+    weft_node add = weft_match__maker(f->m, sum, WEFT_OP_ADD);
+    if (!add.i || weft_rewrite__sole_user(f->g, sum).i != cast.i)
+        return (weft_node){0};
+    for (uint32_t k = 0; k < 2; k++) {
+        weft_val v = weft_node_in(f->m, add, k);
+        *out_product = k;
+        if (weft_rewrite__sole_user(f->g, v).i == add.i &&
+            weft_val_type(f->m, v).i == weft_val_type(f->m, sum).i &&
+            (weft_match__maker(f->m, v, WEFT_OP_MATMUL_INTEGER).i ||
+             weft_match__maker(f->m, v, WEFT_OP_CONV_INTEGER).i))
+            return add;
+    }
+    return (weft_node){0};
+}
+
+/* mul(cast(add(integer product, bias)), scale) ==>
+ *     add(mul(cast(integer product), scale), mul(cast(bias), scale))
+ * *out is the first of both multiplications; none: not found. */
+static weft_err split_bias(fuser *f, weft_node mul, weft_node *out)
+{
+    const weft_attr to = WEFT_ATTR_OF_DTYPE(TO, WEFT_DTYPE_F32);
+    weft_loc loc = weft_node_loc(f->m, mul);
+    uint32_t i = 0, product = 0;
+    weft_node add = find_biased(f, mul, 0, &product);
+    if (!add.i)
+        add = find_biased(f, mul, i = 1, &product);
+    *out = (weft_node){0};
+    weft_val scale = weft_node_in(f->m, mul, 1 - i), part[2];
+    if (!add.i || !weft_match__is_f32(f->m, scale) || !is_single(f, scale) ||
+        !weft_rewrite__allow(f->cx))
+        return WEFT_ERR_OK;
+    for (uint32_t k = 0; k < 2; k++) {
+        weft_val x = weft_node_in(f->m, add, k == 0 ? product : 1 - product);
+        weft_val in[2] = {{0}, scale};
+        WEFT_TRY(weft_rewrite__emit(f->cx, f->g, mul, WEFT_OP_CAST, &x, 1, &to, 1, loc, &in[0]));
+        WEFT_TRY(weft_rewrite__emit(f->cx, f->g, mul, WEFT_OP_MUL, in, 2, NULL, 0, loc, &part[k]));
+    }
+    weft_val y;
+    WEFT_TRY(weft_rewrite__emit(f->cx, f->g, mul, WEFT_OP_ADD, part, 2, NULL, 0, loc, &y));
+    weft_rewrite__replace_result(f->g, mul, 0, y);
+    weft_rewrite__remove_dead(f->g, mul);
+    f->changed = true;
+    *out = weft_val_node(f->m, part[0]);
+    return WEFT_ERR_OK;
+}
+
 /* mul(cast(integer product), scale) ==> qlinear product */
 static weft_err fuse_integer(fuser *f, weft_node mul)
 {
@@ -597,13 +651,15 @@ static weft_err settle_quantize(fuser *f, weft_node n)
 
 static weft_err settle(fuser *f, weft_node n)
 {
+    weft_node mul;
     switch (weft_node_op(f->m, n)) {
     case WEFT_OP_CONV:
         return fuse_conv(f, n);
     case WEFT_OP_MATMUL:
         return fuse_matmul(f, n);
     case WEFT_OP_MUL:
-        return fuse_integer(f, n);
+        WEFT_TRY(split_bias(f, n, &mul));
+        return fuse_integer(f, mul.i ? mul : n);
     case WEFT_OP_QLINEAR_CONV:
     case WEFT_OP_QLINEAR_MATMUL:
         return settle_product(f, n);
