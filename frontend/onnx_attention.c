@@ -118,13 +118,14 @@ static weft_err arrange(attention *a)
         a->past = weft_onnx__of(&a->b, parts[0])->dim[2];
         a->in[K + i] = weft_onnx__concat(&a->b, parts, 2, 2);
     }
+    WEFT_TRY(a->b.err);
     const weft_ttype *q = weft_onnx__of(&a->b, a->in[Q]), *k = weft_onnx__of(&a->b, a->in[K]);
     a->batch = q->dim[0];
     a->heads = q->dim[1];
     a->rows = q->dim[2];
     a->cols = k->dim[2];
     bool known = weft_dim_is_const(a->heads) && weft_dim_is_const(k->dim[1]) && k->dim[1] > 0;
-    if (a->b.err == WEFT_ERR_OK && a->heads != k->dim[1] && (!known || a->heads % k->dim[1] != 0))
+    if (a->heads != k->dim[1] && (!known || a->heads % k->dim[1] != 0))
         return weft_onnx__fail(a->b.c, WEFT_ERR_INPUT, "%lld heads of queries, %lld of keys",
                                (long long)a->heads, (long long)k->dim[1]);
     a->groups = a->heads == k->dim[1] ? 1 : a->heads / k->dim[1];
