@@ -267,7 +267,7 @@ def try_file(weft, entry, path, options, folder):
         if options.speed and not row["problem"]:
             time_both(weft, path, bundle, make_inputs(entry["runs"][entry["timed"]], types, 0), options, folder, row)
     except oracle.Failed as e:
-        row["problem"] = ("refused: " if e.code == 1 else f"ended with {e.code}: ") + str(e).splitlines()[0]
+        row["problem"] = ("refused: " if e.code == 1 else f"ended with {e.code}: ") + str(e).splitlines()[0].replace(f"error: {path}:", "")
     except subprocess.TimeoutExpired:
         row["problem"] = "takes too long to compile"
     row["error"] = float(f"{row['error']:.1e}")
