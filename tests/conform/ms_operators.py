@@ -200,8 +200,22 @@ def rotary(rs):
                                             ("const", np.sin(angles).astype(np.float32))], Y)
 
 
+def matmul_nbits(rs):
+    bits, block = int(rs.choice([4, 4, 8, 2])), int(rs.choice([16, 32, 128]))
+    k, n = int(rs.choice([16, 33, 64, 200])), int(rs.choice([1, 5, 16, 50]))
+    blocks = (k + block - 1) // block
+    shape = [(1, k), (3, k), (2, 5, k), (20, k)][rs.randint(4)]
+    zeros = None
+    if rs.rand() < 0.6:
+        zeros = ("const", rs.randint(0, 256, (n, (blocks * bits + 7) // 8)).astype(np.uint8))
+    operands = [("in", real(rs, *shape)), ("const", rs.randint(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)),
+                ("const", np.abs(real(rs, n, blocks)) + 0.1), zeros, None,
+                ("const", real(rs, n)) if rs.rand() < 0.4 else None]
+    return model("MatMulNBits", {"K": k, "N": n, "bits": bits, "block_size": block}, operands, Y)
+
+
 MAKERS = {f.__name__: f for f in (gelus, skip_norm, simplified_norm, embed_norm, fused_matmul, fused_gemm, fused_conv,
-                                  attention, multi_head_attention, rotary)}
+                                  attention, multi_head_attention, rotary, matmul_nbits)}
 
 if __name__ == "__main__":
     operator_cases.main(MAKERS, 10)
