@@ -49,10 +49,13 @@ static weft_err fail_require(const weft_bundle_program *p, const weft_bundle_req
         if (weft_dim_uses(p->dims, r->a, i) || weft_dim_uses(p->dims, r->b, i))
             weft_buf_printf(&text, "%s%s = %lld", text.len ? ", " : "", p->symbol[i].name,
                             (long long)value[i]);
-    weft_err err = weft_diag_error(
-        diag, WEFT_ERR_INPUT, (weft_where){.file = p->name, .item = r->item},
-        "%s: %lld and %lld %s where %s", r->what, (long long)a, (long long)b,
-        r->kind == WEFT_REQUIRE_FITS ? "do not broadcast" : "differ", text.at ? text.at : "");
+    weft_err err =
+        weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = p->name, .item = r->item},
+                        "%s: %lld and %lld %s where %s", r->what, (long long)a, (long long)b,
+                        r->kind == WEFT_REQUIRE_FITS     ? "do not broadcast"
+                        : r->kind == WEFT_REQUIRE_DIFFER ? "are equal"
+                                                         : "differ",
+                        text.at ? text.at : "");
     weft_buf_finish(&text);
     return err;
 }

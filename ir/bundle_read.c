@@ -182,7 +182,7 @@ static weft_err read_requires(weft_bundle__reader *r, const Weft__Bundle__Progra
         to->kind = (weft_require_kind)from->kind;
         to->item = *from->item ? keep(r, from->item) : NULL;
         to->what = keep(r, from->what);
-        if (from->kind > WEFT_REQUIRE_FITS || !weft_bundle__get_dim(r, from->a, &to->a) ||
+        if (from->kind >= WEFT_REQUIRE_COUNT || !weft_bundle__get_dim(r, from->a, &to->a) ||
             !weft_bundle__get_dim(r, from->b, &to->b) ||
             !weft_bundle__get_dim(r, from->guard, &to->guard) ||
             weft_dim_is_data(r->p->dims, to->a) || weft_dim_is_data(r->p->dims, to->b) ||

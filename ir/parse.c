@@ -98,8 +98,10 @@ static weft_err parse_require(weft_parser *p)
     WEFT_TRY(weft_parser__next(p));
     if (weft_parser__is_word(p, "fits"))
         r.kind = WEFT_REQUIRE_FITS;
+    else if (weft_parser__is_word(p, "differ"))
+        r.kind = WEFT_REQUIRE_DIFFER;
     else if (!weft_parser__is_word(p, "equal"))
-        return weft_parser__expected(p, "`equal` or `fits`");
+        return weft_parser__expected(p, "`equal`, `fits` or `differ`");
     WEFT_TRY(weft_parser__next(p));
     if (!weft_parser__is_punct(p, '['))
         return weft_parser__expected(p, "`[`");

@@ -429,8 +429,9 @@ static void print_requires(printer *p, const weft_graph *g)
 {
     for (uint32_t i = 0; i < weft_graph_require_count(g); i++) {
         const weft_graph_require *r = weft_graph_require_at(g, i);
-        weft_buf_puts(p->out,
-                      r->kind == WEFT_REQUIRE_FITS ? "  require fits [" : "  require equal [");
+        weft_buf_puts(p->out, r->kind == WEFT_REQUIRE_FITS     ? "  require fits ["
+                              : r->kind == WEFT_REQUIRE_DIFFER ? "  require differ ["
+                                                               : "  require equal [");
         put_dim(p, r->a);
         weft_buf_puts(p->out, ", ");
         put_dim(p, r->b);

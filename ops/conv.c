@@ -11,7 +11,8 @@ static weft_err kernel_of(weft_infer_ctx *cx, const weft_ttype *w, int64_t *out)
 {
     for (uint32_t i = 2; i < w->rank; i++) {
         if (!weft_dim_is_const(w->dim[i]))
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "weight with the symbolic dimension %s",
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP,
+                             "weight with the symbolic dimension %s" WEFT_REMEDY,
                              weft_infer__text(cx, w->dim[i]));
         out[i - 2] = w->dim[i];
     }

@@ -146,7 +146,7 @@ weft_err weft_infer_gather_nd(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__rank(cx, 1, 1, WEFT_RANK_MAX));
     weft_dim depth = index->dim[index->rank - 1];
     if (!weft_dim_is_const(depth))
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
     if (batch < 0 || batch >= x->rank || batch >= index->rank || depth < 1 ||
         depth > x->rank - batch)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%lld indices and %lld batch dimensions for rank %u",

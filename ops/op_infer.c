@@ -80,7 +80,11 @@ void weft_infer__require(weft_infer_ctx *cx, weft_require_kind kind, weft_dim a,
                          const char *what)
 {
     /* Dims that depend on data are compared by the launches that compute with them. */
+    int64_t lo, hi;
     if (!cx->require || a == b || weft_dim_is_data(cx->pool, a) || weft_dim_is_data(cx->pool, b))
+        return;
+    weft_dim_bounds(cx->pool, a, &lo, &hi);
+    if (kind == WEFT_REQUIRE_DIFFER && weft_dim_is_const(b) && (b < lo || b > hi))
         return;
     weft_require r = {.kind = kind, .a = a, .b = b, .what = what};
     WEFT_VEC_PUSH(cx->arena, &cx->require->list, r);

@@ -28,6 +28,9 @@ weft_err weft_op__fail(const weft_op *op, weft_diag *diag, weft_where where, wef
 /* For a context `cx` of inference or evaluation. */
 #define WEFT_FAIL(cx, err, ...) weft_op__fail((cx)->op, (cx)->diag, (cx)->where, (err), __VA_ARGS__)
 
+/* What a user can do where sizes, or data that steer shapes, are not known. */
+#define WEFT_REMEDY "; fix what it depends on with `dims:` or `values:` of a set file"
+
 /* axis in [-rank, rank) to [0, rank). */
 static inline bool weft_axis__fix(int64_t axis, uint32_t rank, uint32_t *out)
 {

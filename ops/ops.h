@@ -236,8 +236,13 @@ typedef struct weft_operand {
 } weft_operand;
 
 /* Sizes that inference could not prove to agree: they have to be compared once the sizes of the
- * inputs are known. FITS: b is a or 1, as in broadcasting to a. */
-typedef enum weft_require_kind { WEFT_REQUIRE_EQUAL, WEFT_REQUIRE_FITS } weft_require_kind;
+ * inputs are known. FITS: b is a or 1, as in broadcasting to a. DIFFER: a is not b. */
+typedef enum weft_require_kind {
+    WEFT_REQUIRE_EQUAL,
+    WEFT_REQUIRE_FITS,
+    WEFT_REQUIRE_DIFFER,
+    WEFT_REQUIRE_COUNT
+} weft_require_kind;
 
 typedef struct weft_require {
     weft_require_kind kind;
@@ -251,7 +256,7 @@ typedef struct weft_require_list {
 
 static inline bool weft_require_holds(weft_require_kind kind, int64_t a, int64_t b)
 {
-    return a == b || (kind == WEFT_REQUIRE_FITS && b == 1);
+    return (a == b) != (kind == WEFT_REQUIRE_DIFFER) || (kind == WEFT_REQUIRE_FITS && b == 1);
 }
 
 /* The caller sets everything but `out` and `out_content`. */

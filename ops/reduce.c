@@ -70,7 +70,8 @@ static weft_err infer_open_axes(weft_infer_ctx *cx, bool keep)
     if (!keep) {
         if (axes->rank != 1 || !weft_dim_is_const(axes->dim[0]) || axes->dim[0] < 1 ||
             axes->dim[0] > rank)
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank depends on the data of `axes`");
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP,
+                             "the rank depends on the data of `axes`" WEFT_REMEDY);
         rank -= (uint32_t)axes->dim[0];
     }
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, rank);

@@ -167,7 +167,7 @@ weft_err weft_infer_affine_grid(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
     weft_dim space = theta->dim[1];
     if (!weft_dim_is_const(space))
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
     if (space != 2 && space != 3)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "theta has %s rows, not 2 or 3",
                          weft_infer__text(cx, space));
@@ -396,7 +396,7 @@ weft_err weft_infer_col2im(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__rank(cx, 0, 3, 3));
     if (weft_param__dims(cx, 1, WEFT_ATTR_IMAGE_SHAPE, &image, &n) != WEFT_GIVEN_KNOWN ||
         weft_param__ints(cx, 2, WEFT_ATTR_BLOCK_SHAPE, &block, &n_block) != WEFT_GIVEN_KNOWN)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "image or block shape is not known");
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "image or block shape is not known" WEFT_REMEDY);
     if (n != n_block || n < 1 || n > WEFT_RANK_MAX - 2)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "image of rank %u, block of rank %u", n, n_block);
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, n + 2);

@@ -150,7 +150,7 @@ weft_err weft_infer_reshape(weft_infer_ctx *cx)
     if (given == WEFT_GIVEN_LATER) {
         const weft_ttype *s = &cx->in[1].type;
         if (s->rank != 1 || !weft_dim_is_const(s->dim[0]))
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
         if (s->dim[0] > WEFT_RANK_MAX)
             return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "rank over %d", WEFT_RANK_MAX);
         weft_ttype *out = weft_infer__out(cx, 0, x->dtype, (uint32_t)s->dim[0]);
@@ -207,7 +207,7 @@ static weft_err infer_later_axes(weft_infer_ctx *cx, bool add)
 {
     const weft_ttype *x = &cx->in[0].type, *axes = &cx->in[1].type;
     if (axes->rank > 1 || (axes->rank == 1 && !weft_dim_is_const(axes->dim[0])))
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
     int64_t n = axes->rank == 1 ? axes->dim[0] : 1, rank = add ? x->rank + n : x->rank - n;
     if (rank < 0 || rank > WEFT_RANK_MAX)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%lld axes for rank %u", (long long)n, x->rank);
@@ -215,8 +215,8 @@ static weft_err infer_later_axes(weft_infer_ctx *cx, bool add)
     return WEFT_ERR_OK;
 }
 
-/* Without axes, dims of constant 1 are removed. A symbolic dim stays even if it may be 1 at run
- * time: the rank of a value is fixed when a model is compiled. */
+/* Without axes, dims of constant 1 are removed. A symbolic dim stays and must not be 1 at run time:
+ * the rank of a value is fixed when a model is compiled. */
 weft_err weft_infer_squeeze(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type;
@@ -230,6 +230,9 @@ weft_err weft_infer_squeeze(weft_infer_ctx *cx)
     for (uint32_t i = 0; i < x->rank; i++) {
         if (given == WEFT_GIVEN_NOT && x->dim[i] == 1)
             mask |= 1u << i;
+        else if (given == WEFT_GIVEN_NOT)
+            weft_infer__require(cx, WEFT_REQUIRE_DIFFER, x->dim[i], 1,
+                                "a dimension of 1 needs a fixed size (`dims:`) to be squeezed");
         int64_t lo, hi;
         weft_dim_bounds(cx->pool, x->dim[i], &lo, &hi);
         if (mask >> i & 1 && (lo > 1 || hi < 1))
@@ -289,7 +292,7 @@ weft_err weft_infer_expand(weft_infer_ctx *cx)
     if (given == WEFT_GIVEN_LATER) {
         const weft_ttype *s = &cx->in[1].type;
         if (s->rank != 1 || !weft_dim_is_const(s->dim[0]) || s->dim[0] > WEFT_RANK_MAX)
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
         uint32_t rank = s->dim[0] > x->rank ? (uint32_t)s->dim[0] : x->rank;
         weft_ttype *out = weft_infer__out(cx, 0, x->dtype, rank);
         weft_infer__fresh(cx, out);
@@ -359,7 +362,7 @@ weft_err weft_infer_constant_of_shape(weft_infer_ctx *cx)
     if (given == WEFT_GIVEN_LATER) {
         const weft_ttype *s = &cx->in[0].type;
         if (s->rank != 1 || !weft_dim_is_const(s->dim[0]) || s->dim[0] > WEFT_RANK_MAX)
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known");
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
         weft_infer__fresh(cx, weft_infer__out(cx, 0, dtype, (uint32_t)s->dim[0]));
         return WEFT_ERR_OK;
     }

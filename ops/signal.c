@@ -115,7 +115,7 @@ weft_err weft_infer_dft(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
     weft_given given = weft_param__ints(cx, 2, WEFT_ATTR_AXIS, &given_axis, &n_axis);
     if (given == WEFT_GIVEN_LATER)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the axis is not known");
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the axis is not known" WEFT_REMEDY);
     if (!dft_axis(cx->attrs, given_axis, n_axis, x->rank, &axis))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the axis is out of range");
     weft_dim parts = x->dim[x->rank - 1];

@@ -135,6 +135,10 @@ CASES = {
     "squeeze": Case([node("Squeeze", "x axes", "y")], {"x": ["n", "m", 3]}, {"y": None},
                     [({"x": (2, 1, 3)}, OK), ({"x": (2, 2, 3)}, Refuses("squeezed dimension: 2 and 1"))],
                     {"axes": ints(1)}),
+    "squeeze_all": Case([node("Squeeze", "x", "y")], {"x": ["n", 1, 3]}, {"y": None},
+                        [({"x": (2, 1, 3)}, OK), ({"x": (1, 1, 3)}, Refuses("needs a fixed size (`dims:`)"))]),
+    "squeeze_all_fixed": Case([node("Squeeze", "x", "y")], {"x": ["n", 1, 3]}, {"y": None}, [({"x": (1, 1, 3)}, OK)],
+                              dims="{n: 1}"),
     # Sizes that are compared when they are known.
     "concat": Case([node("Concat", "a b", "y", axis=0)], {"a": ["n", "m"], "b": ["k", "l"]}, {"y": None},
                    [({"a": (2, 3), "b": (1, 3)}, OK), ({"a": (2, 3), "b": (1, 2)}, Refuses("Concat: dimension: 3 and 2"))]),

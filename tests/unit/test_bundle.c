@@ -438,7 +438,7 @@ static void test_bundle__wrong_requirements_are_refused(void **state)
     succeed(weft_bundle_write(&l->b, f.path, f.diag));
     succeed(weft_bundle_open(f.path, f.diag, &b));
     weft_bundle_close(b);
-    r.kind = 2;
+    r.kind = WEFT_REQUIRE_COUNT;
     refuse(&l->b, "requirement 0 is wrong");
     r.kind = WEFT_REQUIRE_EQUAL;
     r.b = weft_dim_fresh(l->p.dims);
