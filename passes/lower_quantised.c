@@ -1,8 +1,12 @@
 /* lower-quantised: quantisation by one scale becomes element-wise steps.
  *
- *     dequantize_linear %x, $s, $z   ==>  ew %x {steps = ["dequantize i0 #0.02 #128.0"], dtype =
- * f32} quantize_linear %x, $s, $z     ==>  ew %x {steps = ["quantize_u8 i0 #0.02 #128.0"], dtype =
- * u8}
+ *     dequantize_linear %x, $s, $z
+ *   ==>
+ *     ew %x {steps = ["dequantize i0 #0.02 #128.0"], dtype = f32}
+ *
+ *     quantize_linear %x, $s, $z
+ *   ==>
+ *     ew %x {steps = ["quantize_u8 i0 #0.02 #128.0"], dtype = u8}
  *
  * fuse-ew then joins them with the steps between them. Scales and zero points that are not constant
  * become operands. Only for targets whose `ew` kernels compute with bytes: CPUs. O(nodes). */
