@@ -109,6 +109,21 @@ const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *ou
     return a->u.dims;
 }
 
+weft_attrs weft_attrs_copy(weft_attrs attrs, weft_arena *arena)
+{
+    weft_attr *at = weft_arena_array(arena, attrs.n, sizeof *at);
+    for (uint32_t i = 0; i < attrs.n; i++) {
+        at[i] = attrs.at[i];
+        if (at[i].kind != WEFT_KIND_DIMS)
+            continue; /* other lists belong to the module or the bundle */
+        weft_dim *value = weft_arena_array(arena, at[i].n, sizeof *value);
+        for (uint32_t k = 0; k < at[i].n; k++)
+            value[k] = at[i].u.dims[k];
+        at[i].u.dims = value;
+    }
+    return (weft_attrs){at, attrs.n};
+}
+
 const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, const int64_t *symbol,
                                  uint32_t n_symbol, weft_arena *arena, weft_attrs *out)
 {

@@ -121,6 +121,8 @@ const int64_t *weft_attrs_ints(weft_attrs attrs, weft_attr_key key, uint32_t *ou
  * that has no value. */
 const weft_attr *weft_attrs_bind(weft_attrs attrs, const weft_dimpool *dims, const int64_t *symbol,
                                  uint32_t n_symbol, weft_arena *arena, weft_attrs *out);
+/* A copy of bound attributes in `arena`. */
+weft_attrs weft_attrs_copy(weft_attrs attrs, weft_arena *arena);
 
 /* -- The table ------------------------------------------------------------------------------ */
 

@@ -26,7 +26,8 @@ typedef struct weft_slot {
     weft_tensor tensor; /* data: of a verified weight, or of a value known now; else NULL */
 } weft_slot;
 
-/* The input and the result of preparing one launch. */
+/* The input and the result of preparing one launch. A kernel copies what it needs of the input: it
+ * may outlive all of it but the bundle and the engine. */
 typedef struct weft_prep {
     weft_engine *engine;
     weft_op_id op;

@@ -67,6 +67,20 @@ static weft_err run_ref(void *state, void *const *arg)
     return err;
 }
 
+/* The kernel may be used after what `prepare` was given is gone. */
+static weft_err copy_attrs(ref_kernel *k, weft_attrs attrs)
+{
+    jmp_buf env;
+    weft_arena_guard(k->arena, &env);
+    if (setjmp(env)) {
+        weft_arena_guard(k->arena, NULL);
+        return WEFT_ERR_NOMEM;
+    }
+    k->cx.attrs = weft_attrs_copy(attrs, k->arena);
+    weft_arena_guard(k->arena, NULL);
+    return WEFT_ERR_OK;
+}
+
 static weft_err init_ref(weft_prep *p, ref_kernel *k)
 {
     uint32_t n = p->n_in + p->n_out;
@@ -96,14 +110,13 @@ static weft_err init_ref(weft_prep *p, ref_kernel *k)
     }
     p->scratch_bytes = scratch;
     k->cx = (weft_eval_ctx){.op = weft_op_get(p->op),
-                            .attrs = p->attrs,
                             .in = k->in,
                             .n_in = p->n_in,
                             .out = k->tensor + p->n_in,
                             .n_out = p->n_out,
                             .scratch = k->arena,
                             .where = p->where};
-    return WEFT_ERR_OK;
+    return copy_attrs(k, p->attrs);
 }
 
 weft_err weft_ref__prepare(weft_prep *p)
