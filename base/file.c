@@ -1,6 +1,6 @@
 /* Files. Every check is made on the opened descriptor, never on the name: replacing the file
  * between check and use has no effect. */
-#include "base/file.h"
+#include "base/file_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,7 @@
 
 enum { OPENAT2_TRIES = 16, TEMP_NAME_TRIES = 100 };
 
-/* Adds a message with the text and name of the errno; NOMEM or IO. */
-static weft_err report_errno(weft_diag *diag, const char *path, const char *verb, int code)
+weft_err weft_file__report(weft_diag *diag, const char *path, const char *verb, int code)
 {
     const char *text = strerrordesc_np(code);
     const char *name = strerrorname_np(code);
@@ -34,11 +33,11 @@ static weft_err map_fd(int fd, const struct stat *st, const char *path, weft_dia
 {
     weft_file file = {(const uint8_t *)"", 0};
     if ((uint64_t)st->st_size > PTRDIFF_MAX)
-        return report_errno(diag, path, "map", EFBIG);
+        return weft_file__report(diag, path, "map", EFBIG);
     if (st->st_size > 0) {
         void *at = mmap(NULL, (size_t)st->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (at == MAP_FAILED)
-            return report_errno(diag, path, "map", errno);
+            return weft_file__report(diag, path, "map", errno);
         file.at = at;
         file.len = (uint64_t)st->st_size;
     }
@@ -46,21 +45,29 @@ static weft_err map_fd(int fd, const struct stat *st, const char *path, weft_dia
     return WEFT_ERR_OK;
 }
 
+weft_err weft_file_map_fd(int fd, const char *path, weft_diag *diag, weft_file *out)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return weft_file__report(diag, path, "stat", errno);
+    if (!S_ISREG(st.st_mode))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                               "not a regular file");
+    return map_fd(fd, &st, path, diag, out);
+}
+
+weft_err weft_file_open(const char *path, weft_diag *diag, int *out_fd)
+{
+    /* Non-blocking: the open of a pipe would wait for its writer. */
+    *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return *out_fd >= 0 ? WEFT_ERR_OK : weft_file__report(diag, path, "open", errno);
+}
+
 weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out)
 {
-    weft_where where = {.file = path};
-    /* Non-blocking: the open of a pipe would wait for its writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return report_errno(diag, path, "open", errno);
-    struct stat st;
-    weft_err err;
-    if (fstat(fd, &st) != 0)
-        err = report_errno(diag, path, "stat", errno);
-    else if (!S_ISREG(st.st_mode))
-        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "not a regular file");
-    else
-        err = map_fd(fd, &st, path, diag, out);
+    int fd;
+    WEFT_TRY(weft_file_open(path, diag, &fd));
+    weft_err err = weft_file_map_fd(fd, path, diag, out);
     close(fd);
     return err;
 }
@@ -172,7 +179,7 @@ static weft_err map_beneath(const char *dir, const char *rel, bool any_links, we
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "%s", wrong);
     int dir_fd = open(*dir ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
-        return report_errno(diag, dir, "open folder", errno);
+        return weft_file__report(diag, dir, "open folder", errno);
     int fd = open_beneath(dir_fd, rel);
     int code = errno;
     close(dir_fd);
@@ -180,12 +187,12 @@ static weft_err map_beneath(const char *dir, const char *rel, bool any_links, we
         if (code == ELOOP || code == EXDEV)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                    "the path leads through a symbolic link or out of its folder");
-        return report_errno(diag, rel, "open", code);
+        return weft_file__report(diag, rel, "open", code);
     }
     struct stat st;
     weft_err err;
     if (fstat(fd, &st) != 0)
-        err = report_errno(diag, rel, "stat", errno);
+        err = weft_file__report(diag, rel, "stat", errno);
     else if (!S_ISREG(st.st_mode))
         err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "not a regular file");
     else if (st.st_nlink != 1 && !any_links)
@@ -234,7 +241,7 @@ static weft_err read_fd(int fd, const char *path, uint64_t limit_bytes, weft_dia
         if (got < 0) {
             int code = errno;
             free(at);
-            return report_errno(diag, path, "read", code);
+            return weft_file__report(diag, path, "read", code);
         }
         if (got == 0)
             break;
@@ -265,7 +272,7 @@ weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
         return read_fd(STDIN_FILENO, "<stdin>", limit_bytes, diag, out, out_len);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return report_errno(diag, path, "open", errno);
+        return weft_file__report(diag, path, "open", errno);
     weft_err err = read_fd(fd, path, limit_bytes, diag, out, out_len);
     close(fd);
     return err;
@@ -319,7 +326,7 @@ weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n
 {
     if (strcmp(path, "-") == 0) {
         int code = write_all(STDOUT_FILENO, span, n);
-        return code ? report_errno(diag, "<stdout>", "write", code) : WEFT_ERR_OK;
+        return code ? weft_file__report(diag, "<stdout>", "write", code) : WEFT_ERR_OK;
     }
     struct stat st;
     bool exists = stat(path, &st) == 0;
@@ -328,7 +335,7 @@ weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n
     size_t size = strlen(path) + 40;
     char *temp = malloc(size);
     if (!temp)
-        return report_errno(diag, path, "write", ENOMEM);
+        return weft_file__report(diag, path, "write", ENOMEM);
     int fd = direct ? open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY) : open_temp(path, temp, size);
     int code = fd < 0 ? errno : 0;
     const char *verb = "create";
@@ -347,5 +354,5 @@ weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n
             unlink(temp);
     }
     free(temp);
-    return code ? report_errno(diag, path, verb, code) : WEFT_ERR_OK;
+    return code ? weft_file__report(diag, path, verb, code) : WEFT_ERR_OK;
 }

@@ -14,10 +14,20 @@ typedef struct weft_file {
 /* Maps a regular file (private, read-only). A file that shrinks later raises SIGBUS: callers that
  * serve copy what must survive. `path` "-" is not special. */
 WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);
+/* The same for a descriptor, which stays open; `path` is for messages. */
+WEFT_MUST_USE weft_err weft_file_map_fd(int fd, const char *path, weft_diag *diag, weft_file *out);
 void weft_file_unmap(weft_file *file);
 /* Releases the memory of these bytes; the next access reads them from the file again. Without
  * effect when the bytes are not inside the mapping. */
 void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes);
+
+/* Opens a regular file so that its bytes cannot change while the descriptor is open, whoever
+ * overwrites or truncates the file: a descriptor of the file itself where its file system is
+ * mounted read-only, else of an unnamed copy (a clone of its blocks, or a copy, in its folder or
+ * the folder of temporary files; or a sealed memory file). Read-only and closed by exec. */
+WEFT_MUST_USE weft_err weft_file_freeze(const char *path, weft_diag *diag, int *out_fd);
+/* The same without protection: the file itself. */
+WEFT_MUST_USE weft_err weft_file_open(const char *path, weft_diag *diag, int *out_fd);
 
 /* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any
  * component, a regular file with one hard link. Uses openat2(RESOLVE_BENEATH |

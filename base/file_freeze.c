@@ -1,0 +1,153 @@
+/* Files whose bytes cannot change while they are open: weft_file_freeze.
+ *
+ * A mapping does not protect from a writer: pages that were not yet read change with the file, and
+ * a truncated file raises SIGBUS. An unnamed copy has no name by which anybody could open it. */
+#include "base/file_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { COPY_BYTES = 1 << 30, TRIES = 3, FD_PATH_BYTES = 32 };
+
+/* Copies the blocks or the bytes. false: errno. */
+static bool copy_bytes(int from, int to, uint64_t bytes)
+{
+    if (ioctl(to, FICLONE, from) == 0)
+        return true;
+    off_t at = 0, put = 0;
+    bool plain = false; /* by read and write: the kernel cannot copy between these files */
+    char block[1 << 16];
+    while ((uint64_t)at < bytes) {
+        uint64_t left = bytes - (uint64_t)at;
+        size_t most = left < COPY_BYTES ? (size_t)left : COPY_BYTES;
+        ssize_t n = -1;
+        if (!plain)
+            n = copy_file_range(from, &at, to, &put, most, 0);
+        if (n < 0 && !plain && errno != EINTR && errno != ENOSPC && errno != EIO) {
+            plain = true;
+            continue;
+        }
+        if (plain) {
+            n = pread(from, block, most < sizeof block ? most : sizeof block, at);
+            n = n > 0 ? pwrite(to, block, (size_t)n, at) : n;
+            at += n > 0 ? n : 0;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = EIO; /* shorter than it was */
+        if (n <= 0)
+            return false;
+    }
+    return true;
+}
+
+/* An unnamed file in the folder, on a disk that stays at most half full; -1: not possible. */
+static int unnamed_in(const char *folder, uint64_t bytes)
+{
+    struct statvfs fs;
+    if (statvfs(folder, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize / 2 < bytes)
+        return -1;
+    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
+/* The same file by a descriptor that cannot write; the given one where there is no /proc. */
+static int reopen_to_read(int fd)
+{
+    char path[FD_PATH_BYTES];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int readable = open(path, O_RDONLY | O_CLOEXEC);
+    if (readable < 0)
+        return fd;
+    close(fd);
+    return readable;
+}
+
+/* Copies into a new file `to`, which it closes when it fails: -1. */
+static int filled(int from, int to, uint64_t bytes)
+{
+    if (to < 0)
+        return -1;
+    if (!copy_bytes(from, to, bytes)) {
+        int code = errno;
+        close(to);
+        errno = code;
+        return -1;
+    }
+    return to;
+}
+
+static int copy_unnamed(int from, const char *path, uint64_t bytes)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
+    size_t len = slash ? (size_t)(slash - path) + (slash == path) : 1;
+    if (len < sizeof folder) {
+        memcpy(folder, slash ? path : ".", len);
+        folder[len] = '\0';
+        int to = filled(from, unnamed_in(folder, bytes), bytes);
+        if (to >= 0)
+            return reopen_to_read(to);
+    }
+    int to = filled(from, unnamed_in(tmp && *tmp ? tmp : "/var/tmp", bytes), bytes);
+    if (to >= 0)
+        return reopen_to_read(to);
+    to = filled(from, memfd_create("weft-bundle", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
+    if (to >= 0)
+        fcntl(to, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    return to;
+}
+
+static bool is_unchanged(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec && a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+           a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+/* Copies the open file; again when somebody wrote to it meanwhile. */
+static weft_err copy_stable(int from, const char *path, weft_diag *diag, int *out_fd)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct stat before, after;
+        if (fstat(from, &before) != 0)
+            return weft_file__report(diag, path, "stat", errno);
+        if (!S_ISREG(before.st_mode))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                                   "not a regular file");
+        int to = copy_unnamed(from, path, (uint64_t)before.st_size);
+        int code = errno;
+        if (fstat(from, &after) == 0 && is_unchanged(&before, &after)) {
+            *out_fd = to;
+            return to >= 0 ? WEFT_ERR_OK : weft_file__report(diag, path, "copy", code);
+        }
+        if (to >= 0)
+            close(to);
+    }
+    return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path},
+                           "the file is being written while it is read");
+}
+
+weft_err weft_file_freeze(const char *path, weft_diag *diag, int *out_fd)
+{
+    int from;
+    struct statvfs fs;
+    WEFT_TRY(weft_file_open(path, diag, &from));
+    if (fstatvfs(from, &fs) == 0 && (fs.f_flag & ST_RDONLY)) {
+        *out_fd = from;
+        return WEFT_ERR_OK;
+    }
+    weft_err err = copy_stable(from, path, diag, out_fd);
+    close(from);
+    return err;
+}
