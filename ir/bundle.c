@@ -92,6 +92,7 @@ static weft_err check_header(opener *o, uint64_t *out_table_at)
         return refuse(o, "the header is damaged");
     if (weft_bundle__get(h + 56, 8) != weft_bundle__hash_head(h, h + table_at, (size_t)table_bytes))
         return refuse(o, "header and section table do not have their checksum");
+    o->b.identity = weft_bundle__get(h + 56, 8);
     o->n_section = (uint32_t)n;
     *out_table_at = table_at;
     return WEFT_ERR_OK;
@@ -178,10 +179,10 @@ static weft_err open_guarded(opener *o, weft_bundle **out)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out)
+/* Takes the mapping over. */
+static weft_err open_mapped(weft_file file, const char *path, weft_diag *diag, weft_bundle **out)
 {
-    opener o = {.path = path, .diag = diag};
-    WEFT_TRY(weft_file_map(path, diag, &o.b.file));
+    opener o = {.path = path, .diag = diag, .b = {.file = file}};
     o.b.arena = weft_arena_create(memory_max_bytes);
     o.scratch = weft_arena_create(memory_max_bytes);
     weft_err err = find_sections(&o);
@@ -197,6 +198,20 @@ weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out)
         weft_file_unmap(&o.b.file);
     }
     return err;
+}
+
+weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out)
+{
+    weft_file file;
+    WEFT_TRY(weft_file_map(path, diag, &file));
+    return open_mapped(file, path, diag, out);
+}
+
+weft_err weft_bundle_open_fd(int fd, const char *path, weft_diag *diag, weft_bundle **out)
+{
+    weft_file file;
+    WEFT_TRY(weft_file_map_fd(fd, path, diag, &file));
+    return open_mapped(file, path, diag, out);
 }
 
 void weft_bundle_close(weft_bundle *bundle)

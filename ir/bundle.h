@@ -259,7 +259,10 @@ typedef struct weft_bundle_program {
 } weft_bundle_program;
 
 typedef struct weft_bundle {
-    weft_file file;                   /* zero when not read from a file */
+    weft_file file; /* zero when not read from a file */
+    /* Checksum (XXH3) of header and section table, which have the checksums of all else: equal for
+     * equal contents. 0: not read from a file. */
+    uint64_t identity;
     const char *tool;                 /* "weft 0.1.0" */
     const char *target;               /* "cpu", "sm_90", "sm_80,sm_90" */
     const weft_bundle_weight *weight; /* weight w is weight[w - 1] */
@@ -283,6 +286,9 @@ typedef struct weft_bundle {
 
 /* Reads and checks everything but the weights' bytes. Close unmaps. */
 WEFT_MUST_USE weft_err weft_bundle_open(const char *path, weft_diag *diag, weft_bundle **out);
+/* The same from a descriptor, which stays open; `path` is for messages. */
+WEFT_MUST_USE weft_err weft_bundle_open_fd(int fd, const char *path, weft_diag *diag,
+                                           weft_bundle **out);
 void weft_bundle_close(weft_bundle *bundle);
 /* Sections of the file, in order: "metadata", "weights", and "code" for GPUs. Returns their number.
  */

@@ -25,11 +25,10 @@ weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options
     return weft_engine__create(bundle, driver, options, diag, out);
 }
 
-weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
-                          weft_diag *diag, weft_engine **out)
+/* Takes the bundle over. */
+static weft_err open_owned(weft_bundle *bundle, const weft_engine_options *options, weft_diag *diag,
+                           weft_engine **out)
 {
-    weft_bundle *bundle;
-    WEFT_TRY(weft_bundle_open(bundle_path, diag, &bundle));
     weft_err err = weft_engine__open_bundle(bundle, options, diag, out);
     if (err != WEFT_ERR_OK) {
         weft_bundle_close(bundle);
@@ -37,4 +36,20 @@ weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *op
     }
     (*out)->owns_bundle = true;
     return WEFT_ERR_OK;
+}
+
+weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
+                          weft_diag *diag, weft_engine **out)
+{
+    weft_bundle *bundle;
+    WEFT_TRY(weft_bundle_open(bundle_path, diag, &bundle));
+    return open_owned(bundle, options, diag, out);
+}
+
+weft_err weft_engine_open_fd(int fd, const char *name, const weft_engine_options *options,
+                             weft_diag *diag, weft_engine **out)
+{
+    weft_bundle *bundle;
+    WEFT_TRY(weft_bundle_open_fd(fd, name, diag, &bundle));
+    return open_owned(bundle, options, diag, out);
 }

@@ -45,6 +45,10 @@ typedef struct weft_engine weft_engine;
 
 WEFT_MUST_USE weft_err weft_engine_open(const char *bundle_path, const weft_engine_options *options,
                                         weft_diag *diag, weft_engine **out);
+/* The same from a descriptor, which stays open; `name` is for messages. */
+WEFT_MUST_USE weft_err weft_engine_open_fd(int fd, const char *name,
+                                           const weft_engine_options *options, weft_diag *diag,
+                                           weft_engine **out);
 void weft_engine_close(weft_engine *engine);
 const weft_bundle *weft_engine_bundle(const weft_engine *engine);
 /* The error after which the device is unusable for the life of this engine: a kernel fault, or the
