@@ -57,9 +57,16 @@ bool weft_batch__admit(const router_model *model, weft_request *request)
     weft_err err = WEFT_ERR_NOMEM;
     if (symbol && diag)
         err = weft_bundle_bind(p, request->in, p->n_input, symbol, diag);
-    if (err == WEFT_ERR_OK)
+    int64_t most = weft_batch__largest(p);
+    if (err == WEFT_ERR_OK) {
         request->rows = can_batch(p) ? symbol[p->batch_symbol] : 1;
-    else if (diag && weft_diag_count(diag) > 0)
+        if (most > 0 && request->rows > most) {
+            weft_request__set_answer(request, WEFT_ANSWER_INVALID,
+                                     "the batch is %lld, above max_batch_size %lld",
+                                     (long long)request->rows, (long long)most);
+            err = WEFT_ERR_INPUT;
+        }
+    } else if (diag && weft_diag_count(diag) > 0)
         weft_request__set_answer(request, WEFT_ANSWER_INVALID, "%s", weft_diag_at(diag, 0)->text);
     else
         weft_request__set_answer(request, WEFT_ANSWER_INTERNAL, "%s", weft_err_text(err));
@@ -156,6 +163,7 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
                            batch->rows + r->rows > most || !fits_with(p, first, r)))
             continue;
         weft_batch__remove(model, r);
+        batch->request_rows[batch->n] = r->rows;
         batch->request[batch->n++] = r;
         batch->rows += r->rows;
         if (alone || batch->rows >= most)
@@ -268,13 +276,14 @@ void weft_batch__give(const router_model *model, router_batch *batch,
                       const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload)
 {
     int64_t row = 0;
-    for (uint32_t i = 0; i < batch->n; i++) {
+    for (uint32_t i = 0; i < batch->n; row += batch->request_rows[i], i++) {
         weft_request *r = batch->request[i];
+        if (!r)
+            continue;
         r->answer = WEFT_ANSWER_OK;
         if (n_tensor != model->program->n_output ||
             !give_one(model, batch, r, row, tensor, n_tensor, payload))
             weft_request__set_answer(r, WEFT_ANSWER_INTERNAL, "the worker's answer does not fit");
-        row += r->rows;
     }
 }
 
@@ -318,6 +327,8 @@ void weft_batch__count(router_model *model, const router_batch *batch, const wef
     }
     for (uint32_t i = 0; i < batch->n; i++) {
         weft_request *r = batch->request[i];
+        if (!r)
+            continue;
         r->queue_ns = batch->sent_ns > r->arrived_ns ? batch->sent_ns - r->arrived_ns : 0;
         r->compute_input_ns = r->compute_output_ns = wire_ns / 2;
         r->compute_infer_ns = head->infer_ns;

@@ -370,7 +370,7 @@ static void on_done(weft_request *request)
     weft_grpc_infer *infer = call->infer;
     call->infer = NULL;
     if (request->answer == WEFT_ANSWER_OK) {
-        if (!request->abandoned && !weft_grpc__write_infer(infer, &call->message, &call->len))
+        if (!weft_grpc__write_infer(infer, &call->message, &call->len))
             weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
                                  "the answer does not fit into memory or a message");
     } else {

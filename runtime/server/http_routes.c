@@ -59,7 +59,7 @@ static void get_model(const target *t)
 static void get_model_ready(const target *t)
 {
     bool ready = weft_router__is_ready(t->router, t->model) && !weft_router__is_draining(t->router);
-    weft_http__reply(t->x, ready ? 200 : 400, weft_oip__model_ready(program_of(t), ready),
+    weft_http__reply(t->x, ready ? 200 : 400, weft_oip__model_ready(t->router, t->model, ready),
                      "application/json");
 }
 

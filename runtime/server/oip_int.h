@@ -47,7 +47,8 @@ char *weft_oip__server_metadata(void);
 /* With the status of each worker whose slice has a name. */
 char *weft_oip__server_ready(const weft_router *router, bool ready);
 char *weft_oip__model_metadata(const weft_bundle_program *program);
-char *weft_oip__model_ready(const weft_bundle_program *program, bool ready);
+/* `why` of it tells what its workers do when it is not ready. */
+char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
 char *weft_oip__model_stats(const weft_router *router, uint32_t model); /* UINT32_MAX: all */
 char *weft_oip__repository_index(const weft_router *router);

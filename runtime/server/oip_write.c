@@ -234,9 +234,15 @@ char *weft_oip__server_ready(const weft_router *router, bool ready)
     return dump(root);
 }
 
-char *weft_oip__model_ready(const weft_bundle_program *p, bool ready)
+char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready)
 {
-    return dump(json_pack("{s:s, s:b}", "name", p->name, "ready", (int)ready));
+    char why[512];
+    const weft_bundle_program *p = &weft_router__bundle(router)->program[model];
+    json_t *root = json_pack("{s:s, s:b}", "name", p->name, "ready", (int)ready);
+    weft_router__explain(router, model, why, sizeof why);
+    if (why[0])
+        json_object_set_new(root, "why", json_string(why));
+    return dump(root);
 }
 
 char *weft_oip__model_config(const weft_bundle_program *p)

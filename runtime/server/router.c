@@ -9,19 +9,33 @@
  * The requests of a worker that dies return to where they stood in their queues. A request that was
  * in a dying worker runs alone from then on, so that a request that kills workers does not harm
  * others, and is answered with an error after ATTEMPTS_MAX deaths. Every request has a deadline and
- * is answered when it passes. A worker counts as hung, and is killed, when the deadlines of all its
- * requests passed hung_grace_ns ago, or when it has not prepared its models in time. */
+ * is answered when it passes, whatever its worker does. A worker without a pulse gets no requests,
+ * and those that it has move to another worker that serves them; a batch that takes much longer
+ * than others moves once to an idle worker. A worker is killed when it has no pulse for long, when
+ * a batch takes longer than any request may wait, or when it has not prepared its models in time:
+ * never because of the deadline that a client gave. */
 #include "runtime/server/router_int.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-static const uint64_t scan_every_ns = 20000000;
+static const uint64_t scan_every_ns = 20000000, pulse_every_ns = 100000000;
 static const uint64_t hung_grace_ns = 5000000000u;
+/* A batch is late after this time and this multiple of its model's mean time. */
+static const uint64_t late_ns = 1000000000u, late_times = 10;
 
 /* -- Requests ------------------------------------------------------------------------------- */
+
+static const char *const answer_names[] = {[WEFT_ANSWER_OK] = "ok",
+                                           [WEFT_ANSWER_INVALID] = "invalid",
+                                           [WEFT_ANSWER_NOT_FOUND] = "not found",
+                                           [WEFT_ANSWER_UNSUPPORTED] = "unsupported",
+                                           [WEFT_ANSWER_UNAVAILABLE] = "unavailable",
+                                           [WEFT_ANSWER_INTERNAL] = "internal"};
 
 /* Ends a request: counts it and calls `done`, which may submit. */
 static void finish(weft_router *router, weft_request *request)
@@ -34,6 +48,14 @@ static void finish(weft_router *router, weft_request *request)
     stats->rejected += request->answer == WEFT_ANSWER_UNAVAILABLE;
     stats->pending--;
     router->n_pending--;
+    WEFT_LOG(WEFT_LOG_ACCESS, "request",
+             {.key = "model", .text = router->model[request->model].program->name},
+             {.key = "answer", .text = answer_names[request->answer]},
+             {.key = "why", .text = request->message}, {.key = "rows", .number = request->rows},
+             {.key = "attempts", .number = request->attempts},
+             {.key = "queue_us", .number = (double)(request->queue_ns / 1000)},
+             {.key = "compute_us", .number = (double)(request->compute_infer_ns / 1000)},
+             {.key = "total_us", .number = (double)(took_ns / 1000)});
     request->done(request);
 }
 
@@ -62,17 +84,62 @@ void weft_router__submit(weft_router *router, weft_request *request)
     finish(router, request);
 }
 
+/* -- Requests that leave their batch -------------------------------------------------------- */
+
+/* Takes request i out of a batch that runs: its rows are computed for nobody. Its data is copied if
+ * the worker has not got it all. */
+static weft_request *detach(router_worker *w, router_batch *batch, uint32_t i)
+{
+    weft_request *r = batch->request[i];
+    batch->request[i] = NULL;
+    if (!weft_wire__own(&w->process.tx))
+        w->broken = true; /* the message cannot be completed */
+    return r;
+}
+
+/* Ends the worker if its message lost its data. */
+static void end_broken(router_worker *w)
+{
+    if (w->broken)
+        weft_worker__fail(&w->process);
+}
+
+/* Takes the request out of the batches that the worker runs or has answered; false: not there. */
+static bool take_out(router_worker *w, const weft_request *request)
+{
+    for (uint32_t k = 0; k < w->n_part; k++)
+        for (uint32_t i = 0; i < w->part[k].n; i++)
+            if (w->part[k].request[i] == request)
+                return detach(w, &w->part[k], i) != NULL;
+    for (uint32_t k = 0; k < w->n_answered; k++)
+        for (uint32_t i = 0; i < w->answered[k].n; i++)
+            if (w->answered[k].request[i] == request) {
+                w->answered[k].request[i] = NULL;
+                return true;
+            }
+    return false;
+}
+
 void weft_router__abandon(weft_router *router, weft_request *request)
 {
-    request->abandoned = true;
-    if (!request->queued)
-        return; /* it runs: `done` is called when its batch is answered */
-    weft_batch__remove(&router->model[request->model], request);
+    router_worker *from = NULL;
+    if (request->queued)
+        weft_batch__remove(&router->model[request->model], request);
+    else
+        for (uint32_t i = 0; i < router->n_worker && !from; i++)
+            from = take_out(&router->worker[i], request) ? &router->worker[i] : NULL;
     weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the client is gone");
     finish(router, request);
+    if (from)
+        end_broken(from);
 }
 
 /* -- Dispatch ------------------------------------------------------------------------------- */
+
+static bool can_take(const router_worker *w)
+{
+    return w->process.state == WORKER_IDLE && w->process.stall_ns == 0;
+}
 
 /* Largest time that a batch waits for more requests. */
 static double delay_us(const weft_router *router)
@@ -161,9 +228,8 @@ static void prepare_sizes(weft_router *router)
     for (uint32_t i = 0; i < router->n_worker && !router->draining; i++) {
         router_worker *w = &router->worker[i];
         router_joint *joint = NULL;
-        const joint_size *size = w->process.state == WORKER_IDLE
-                                     ? weft_joint__unprepared(&router->joints, w, i, &joint)
-                                     : NULL;
+        const joint_size *size =
+            can_take(w) ? weft_joint__unprepared(&router->joints, w, i, &joint) : NULL;
         if (size)
             send_sizes(router, w, joint, size);
     }
@@ -175,7 +241,7 @@ static void dispatch(weft_router *router)
     uint64_t now_ns = weft_clock__now_ns();
     for (uint32_t i = 0; i < router->n_worker; i++) {
         router_worker *w = &router->worker[i];
-        router_model *m = w->process.state == WORKER_IDLE ? oldest_model(router, w, now_ns) : NULL;
+        router_model *m = can_take(w) ? oldest_model(router, w, now_ns) : NULL;
         if (!m)
             continue;
         take_batches(router, w, m, now_ns);
@@ -240,20 +306,26 @@ static void on_answer(void *user, const weft_wire_head *head, const weft_wire_te
         return;
     }
     for (uint32_t k = 0; k < w->n_part; k++) {
-        n_request += w->part[k].n;
-        for (uint32_t i = 0; i < w->part[k].n; i++)
-            weft_request__set_answer(w->part[k].request[i], answer, "%s", (const char *)payload);
+        for (uint32_t i = 0; i < w->part[k].n; i++) {
+            weft_request *r = w->part[k].request[i];
+            n_request += r != NULL;
+            if (r)
+                weft_request__set_answer(r, answer, "%s", (const char *)payload);
+        }
     }
     w->separate = answer == WEFT_ANSWER_INVALID && n_request > 1;
 }
 
 /* Finishes the requests of an answered batch. `separate`: one of them may have made the whole batch
  * invalid, so each is queued again to run alone. */
-static void finish_batch(weft_router *router, const router_batch *batch, bool separate)
+static void finish_batch(weft_router *router, router_batch *batch, bool separate)
 {
     for (uint32_t i = 0; i < batch->n; i++) {
         weft_request *r = batch->request[i];
-        if (separate && r->answer == WEFT_ANSWER_INVALID && !r->abandoned) {
+        batch->request[i] = NULL;
+        if (!r)
+            continue;
+        if (separate && r->answer == WEFT_ANSWER_INVALID) {
             r->attempts++;
             weft_batch__push(&router->model[batch->model], r, true);
         } else {
@@ -271,28 +343,33 @@ static void on_worker_idle(void *user)
     bool separate = w->separate;
     w->part = w->answered;
     w->answered = answered;
+    w->n_answered = n_answered;
     w->n_part = 0;
     w->separate = false;
     /* The next batch is sent before the answers are written, so that the worker does not wait. */
     dispatch(router);
     for (uint32_t k = 0; k < n_answered; k++)
         finish_batch(router, &answered[k], separate);
+    w->n_answered = 0;
     if (separate)
         dispatch(router);
 }
 
 /* Returns the requests of a worker that ended to their queue, or ends those that may not run again.
  */
-static void take_back(weft_router *router, const router_batch *batch)
+static void take_back(weft_router *router, router_batch *batch)
 {
     for (uint32_t i = batch->n; i-- > 0;) {
         weft_request *r = batch->request[i];
+        batch->request[i] = NULL;
+        if (!r)
+            continue;
         r->attempts++;
-        if (!r->abandoned && r->attempts < ATTEMPTS_MAX) {
+        if (r->attempts < ATTEMPTS_MAX) {
             weft_batch__push(&router->model[batch->model], r, true);
             continue;
         }
-        weft_request__set_answer(r, r->abandoned ? WEFT_ANSWER_UNAVAILABLE : WEFT_ANSWER_INTERNAL,
+        weft_request__set_answer(r, WEFT_ANSWER_INTERNAL,
                                  "%d workers ended while running this request", ATTEMPTS_MAX);
         finish(router, r);
     }
@@ -302,14 +379,14 @@ static void on_end(void *user, bool starting)
 {
     router_worker *w = user;
     weft_router *router = w->router;
-    uint32_t n = w->n_part;
     if (starting && router->failure[0] == '\0')
         snprintf(router->failure, sizeof router->failure, "%s", w->process.why);
     end_preparation(w, false);
     router->restarts++;
-    w->n_part = 0;
-    for (uint32_t k = 0; k < n; k++)
+    w->broken = false;
+    for (uint32_t k = 0; k < w->n_part; k++)
         take_back(router, &w->part[k]);
+    w->n_part = 0;
 }
 
 static const worker_events worker_handlers = {
@@ -317,41 +394,104 @@ static const worker_events worker_handlers = {
 
 /* -- Time ----------------------------------------------------------------------------------- */
 
-/* Removes all expired requests before it finishes any: `done` may submit, which changes the queue.
- */
+/* From the head again after each: `done` may change the queue. */
 static void expire_queued(weft_router *router, router_model *model, uint64_t now_ns)
 {
-    weft_request *expired = NULL, **end = &expired, *next;
-    for (weft_request *r = model->head; r; r = next) {
-        next = r->next;
-        if (r->deadline_ns > now_ns)
+    for (weft_request *r = model->head; r;) {
+        if (r->deadline_ns > now_ns) {
+            r = r->next;
             continue;
+        }
         weft_batch__remove(model, r);
-        *end = r;
-        end = &r->next;
-    }
-    for (weft_request *r = expired; r; r = next) {
-        next = r->next;
-        r->next = NULL;
         weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
                                  "the deadline passed while the request was waiting");
         finish(router, r);
+        r = model->head;
     }
 }
 
-static bool is_hung(const router_worker *worker, uint64_t now_ns)
+/* Answers the requests of a running batch whose deadline passed; the worker goes on. */
+static void expire_running(router_worker *w, uint64_t now_ns)
 {
-    if (worker->process.state == WORKER_STARTING)
-        return worker->process.ready_by_ns <= now_ns;
-    if (worker->prepares)
-        return worker->prepare_by_ns <= now_ns;
-    if (worker->process.state != WORKER_BUSY)
-        return false;
-    for (uint32_t k = 0; k < worker->n_part; k++)
-        for (uint32_t i = 0; i < worker->part[k].n; i++)
-            if (worker->part[k].request[i]->deadline_ns + hung_grace_ns > now_ns)
-                return false;
-    return true;
+    for (uint32_t k = 0; k < w->n_part; k++)
+        for (uint32_t i = 0; k < w->n_part && i < w->part[k].n; i++) {
+            weft_request *r = w->part[k].request[i];
+            if (!r || r->deadline_ns > now_ns)
+                continue;
+            detach(w, &w->part[k], i);
+            weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
+                                     "the deadline passed while the model was running");
+            finish(w->router, r);
+        }
+    end_broken(w);
+}
+
+/* Whether another worker with a pulse serves the model; `idle`: one that does nothing. */
+static bool has_other(const router_worker *w, uint32_t model, bool idle)
+{
+    const weft_router *router = w->router;
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        const router_worker *other = &router->worker[i];
+        if (other != w && other->serves[model] &&
+            (can_take(other) ||
+             (!idle && other->process.state == WORKER_BUSY && other->process.stall_ns == 0)))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the batch takes much longer than those before it. */
+static bool is_late(const router_worker *w, const router_batch *batch, uint64_t now_ns)
+{
+    const weft_duration *mean = &w->router->model[batch->model].stats.compute_infer;
+    uint64_t usual_ns = mean->count ? mean->ns / mean->count : now_ns;
+    uint64_t took_ns = now_ns > batch->sent_ns ? now_ns - batch->sent_ns : 0;
+    return took_ns > late_ns && took_ns / late_times > usual_ns;
+}
+
+/* Moves the requests of a worker without pulse, or of a late batch, back to their queues where
+ * another worker can run them. The first answer counts: here, that of the other worker. */
+static void move_requests(router_worker *w, uint64_t now_ns)
+{
+    bool stalled = w->process.stall_ns != 0, moved = false;
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        router_batch *batch = &w->part[k];
+        if (!stalled && !is_late(w, batch, now_ns))
+            continue;
+        for (uint32_t i = 0; i < batch->n; i++) {
+            weft_request *r = batch->request[i];
+            if (!r || (r->moved && !stalled) || !has_other(w, batch->model, !stalled))
+                continue;
+            detach(w, batch, i);
+            r->moved = true;
+            weft_batch__push(&w->router->model[batch->model], r, true);
+            moved = true;
+        }
+    }
+    end_broken(w);
+    if (moved)
+        dispatch(w->router);
+}
+
+/* The longest time that a batch may run: no request waits so long. */
+static bool is_hung(const router_worker *w, uint64_t now_ns)
+{
+    if (w->process.state == WORKER_STARTING)
+        return w->process.ready_by_ns <= now_ns;
+    if (w->prepares)
+        return w->prepare_by_ns <= now_ns;
+    return w->process.state == WORKER_BUSY && w->n_part > 0 &&
+           w->part[0].sent_ns + w->router->timeout_ns + hung_grace_ns < now_ns;
+}
+
+static void scan_worker(router_worker *w, uint64_t now_ns)
+{
+    if (!weft_worker__check_pulse(&w->process, now_ns) || is_hung(w, now_ns)) {
+        weft_worker__expire(&w->process);
+        return;
+    }
+    expire_running(w, now_ns);
+    move_requests(w, now_ns);
 }
 
 /* Time until a worker that is not ready has to be started or counts as hung. */
@@ -367,14 +507,13 @@ static uint64_t on_idle(void *user)
 {
     weft_router *router = user;
     uint64_t now_ns = weft_clock__now_ns(),
-             wait_ns = router->n_pending ? scan_every_ns : UINT64_MAX;
+             wait_ns = router->n_pending ? scan_every_ns : pulse_every_ns;
     if (now_ns >= router->next_scan_ns) {
         router->next_scan_ns = now_ns + scan_every_ns;
         for (uint32_t i = 0; i < router->bundle->n_program; i++)
             expire_queued(router, &router->model[i], now_ns);
         for (uint32_t i = 0; i < router->n_worker; i++)
-            if (is_hung(&router->worker[i], now_ns))
-                weft_worker__expire(&router->worker[i].process);
+            scan_worker(&router->worker[i], now_ns);
     }
     for (uint32_t i = 0; i < router->n_worker; i++) {
         worker_process *w = &router->worker[i].process;
@@ -430,6 +569,7 @@ static weft_err create_workers(weft_router *router, weft_diag *diag)
     static const weft_serve_slice whole = {0};
     const weft_serve_options *o = router->options;
     double start_s = o->start_timeout_s > 0 ? o->start_timeout_s : 300;
+    double stall_s = o->stall_timeout_s > 0 ? o->stall_timeout_s : 0.3;
     uint32_t n = o->n_slice ? o->n_slice : 1;
     router->worker = calloc(n, sizeof *router->worker);
     if (!router->worker)
@@ -449,7 +589,14 @@ static weft_err create_workers(weft_router *router, weft_diag *diag)
                                       .bundle = router->bundle,
                                       .serves = w->serves,
                                       .start_timeout_ns = (uint64_t)(start_s * 1e9),
+                                      .stall_timeout_ns = (uint64_t)(stall_s * 1e9),
+                                      .bundle_fd = router->bundle_fd,
+                                      .pulse_fd = -1,
                                       .fd = -1};
+        w->process.pulse = weft_pulse__create(&w->process.pulse_fd);
+        if (!w->process.pulse)
+            return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
+                                   "no memory to share with a worker: %s", strerror(errno));
         WEFT_TRY(set_served(router, w, diag));
     }
     return WEFT_ERR_OK;
@@ -464,7 +611,11 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     double timeout_s = options->request_timeout_s > 0 ? options->request_timeout_s : 30;
     *router =
         (weft_router){.options = options, .loop = loop, .timeout_ns = (uint64_t)(timeout_s * 1e9)};
-    weft_err err = weft_bundle_open(options->bundle, diag, &router->bundle);
+    router->bundle_fd = -1;
+    weft_err err = (options->trust_bundle ? weft_file_open : weft_file_freeze)(
+        options->bundle, diag, &router->bundle_fd);
+    if (err == WEFT_ERR_OK)
+        err = weft_bundle_open_fd(router->bundle_fd, options->bundle, diag, &router->bundle);
     if (err == WEFT_ERR_OK) {
         router->model = calloc(router->bundle->n_program + 1, sizeof *router->model);
         err = router->model ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
@@ -499,6 +650,9 @@ void weft_router__destroy(weft_router *router)
     for (uint32_t i = 0; i < router->n_worker; i++) {
         router_worker *w = &router->worker[i];
         weft_worker__stop(&w->process);
+        weft_pulse__destroy(w->process.pulse);
+        if (w->process.pulse_fd >= 0)
+            close(w->process.pulse_fd);
         free(w->serves);
         free(w->part);
         free(w->answered);
@@ -508,6 +662,8 @@ void weft_router__destroy(weft_router *router)
     free(router->model);
     weft_joint__destroy(&router->joints);
     weft_bundle_close(router->bundle);
+    if (router->bundle_fd >= 0)
+        close(router->bundle_fd);
     free(router);
 }
 

@@ -38,7 +38,8 @@ typedef struct router_model {
 /* Requests of one model that run together. */
 typedef struct router_batch {
     uint32_t model;
-    weft_request *request[BATCH_REQUESTS_MAX];
+    weft_request *request[BATCH_REQUESTS_MAX]; /* NULL: answered or moved before the batch was */
+    int64_t request_rows[BATCH_REQUESTS_MAX];
     uint32_t n;
     int64_t rows, padded_rows;
     uint64_t sent_ns;
@@ -104,13 +105,22 @@ typedef struct worker_process {
     const weft_serve_slice *slice;
     const weft_bundle *bundle;
     const bool *serves; /* by model of the bundle */
-    uint64_t start_timeout_ns;
+    uint64_t start_timeout_ns, stall_timeout_ns;
+    int bundle_fd;
+    weft_pulse *pulse; /* NULL: not watched */
+    int pulse_fd;
 
     worker_state state;
     pid_t pid; /* 0: none that has not been waited for */
     int fd;    /* -1: no process */
     uint64_t start_ns, backoff_ns;
     uint64_t ready_by_ns; /* STARTING: after this time the process counts as hung */
+    uint64_t ready_ns;    /* when it became ready; 0: it is not */
+    /* The pulse: its last value, when it changed and when it was looked at; stall_ns: since when it
+     * counts as missed, 0: it does not. */
+    uint64_t beats, beat_ns, checked_ns, stall_ns;
+    bool continued; /* it was stopped by a signal, and continued */
+    bool stopped;   /* ended for good */
     uint64_t restarts;
     uint64_t losses;          /* restarts because the device was lost */
     bool lost;                /* the device was lost when the process before this one ended */
@@ -132,8 +142,11 @@ void weft_worker__start(worker_process *worker);
 void weft_worker__send(worker_process *worker, const weft_wire_out *message);
 /* Kills the process; on_end is called. */
 void weft_worker__fail(worker_process *worker);
-/* The same for a process that took too long to prepare its models or to answer. */
+/* The same for a process that took too long to prepare its models or to answer, or that is stalled.
+ */
 void weft_worker__expire(worker_process *worker);
+/* Looks at the pulse: sets `stall_ns`, continues a stopped process. false: it is to be ended. */
+bool weft_worker__check_pulse(worker_process *worker, uint64_t now_ns);
 /* Ends the process for good; no event. */
 void weft_worker__stop(worker_process *worker);
 
@@ -175,7 +188,9 @@ typedef struct router_worker {
     router_batch *part;
     uint32_t n_part;        /* 0: no batch */
     bool separate;          /* the answered batch failed: each request is to run alone */
+    bool broken;            /* its message lost data: it is to be ended */
     router_batch *answered; /* as many as `part`: filled in turn with it */
+    uint32_t n_answered;    /* of them are being answered */
 } router_worker;
 
 /* What the selection of a joint program reads. */
@@ -220,6 +235,7 @@ void weft_joint__reset_worker(joint_set *set, uint32_t worker);
 struct weft_router {
     const weft_serve_options *options;
     weft_loop *loop;
+    int bundle_fd; /* its bytes do not change; every worker maps it */
     weft_bundle *bundle;
     router_model *model; /* by program */
     joint_set joints;

@@ -1,6 +1,7 @@
 /* What transports and metrics ask the router: its models, workers and counters. */
 #include "runtime/server/router_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const weft_bundle *weft_router__bundle(const weft_router *router)
@@ -18,10 +19,31 @@ uint32_t weft_router__find(const weft_router *router, const char *name, size_t l
     return UINT32_MAX;
 }
 
-/* The process has prepared its models. */
+/* The process has prepared its models, and its pulse beats. */
 static bool is_up(const worker_process *w)
 {
-    return w->state == WORKER_IDLE || w->state == WORKER_BUSY;
+    return (w->state == WORKER_IDLE || w->state == WORKER_BUSY) && w->stall_ns == 0;
+}
+
+void weft_router__explain(const weft_router *router, uint32_t model, char *out, size_t size)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < router->n_worker && !weft_router__is_ready(router, model); i++) {
+        const worker_process *w = &router->worker[i].process;
+        if (!router->worker[i].serves[model] || at >= size)
+            continue;
+        const char *state = w->stall_ns                   ? "shows no sign of life"
+                            : w->state == WORKER_STARTING ? "prepares its models"
+                                                          : "waits to be started";
+        double left_s = w->start_ns > now_ns ? (double)(w->start_ns - now_ns) * 1e-9 : 0;
+        at += (size_t)snprintf(out + at, size - at, "%sworker %u %s", at ? "; " : "", i, state);
+        if (at < size && w->state == WORKER_WAITING)
+            at += (size_t)snprintf(out + at, size - at, " in %.1f s", left_s);
+        if (at < size && w->why[0])
+            at += (size_t)snprintf(out + at, size - at, " (%s)", w->why);
+    }
 }
 
 bool weft_router__is_ready(const weft_router *router, uint32_t model)

@@ -124,6 +124,7 @@ static weft_err run(server *s, weft_diag *diag)
 weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
 {
     server s = {.options = options, .signals = -1};
+    weft_log__configure(options->log_json, options->log_level);
     weft_err err = open_server(&s, diag);
     if (err == WEFT_ERR_OK)
         err = run(&s, diag);

@@ -16,6 +16,23 @@
 uint64_t weft_clock__now_ns(void);  /* monotonic, since an unspecified start */
 uint64_t weft_clock__wall_ms(void); /* since the Unix epoch */
 
+/* -- Log (log.c) ---------------------------------------------------------------------------- */
+
+typedef struct weft_log_field {
+    const char *key;
+    const char *text; /* NULL: the value is `number` */
+    double number;
+} weft_log_field;
+
+/* Events of higher levels are not written; default: text, WARN. */
+void weft_log__configure(bool json, weft_log_level level);
+/* One line on standard error; never waits. */
+void weft_log__write(weft_log_level level, const char *event, const weft_log_field *field,
+                     size_t n);
+#define WEFT_LOG(level, event, ...)                                          \
+    weft_log__write((level), (event), (const weft_log_field[]){__VA_ARGS__}, \
+                    sizeof((const weft_log_field[]){__VA_ARGS__}) / sizeof(weft_log_field))
+
 /* -- Event loop (loop.c) -------------------------------------------------------------------- */
 
 typedef struct weft_loop weft_loop;
@@ -75,7 +92,7 @@ typedef struct weft_request {
     int64_t rows;      /* value of the batch symbol; 1 when the model cannot be batched */
     uint32_t attempts; /* workers that died or failed while running it */
     bool queued;
-    bool abandoned; /* the client is gone */
+    bool moved; /* taken from a worker that was slow or did not answer */
 } weft_request;
 
 /* With arrays for the inputs and outputs of the model. NULL: out of memory. */
@@ -122,6 +139,8 @@ uint32_t weft_router__find(const weft_router *router, const char *name, size_t l
 /* Whether some worker that serves the model has prepared it. */
 bool weft_router__is_ready(const weft_router *router, uint32_t model);
 bool weft_router__all_ready(const weft_router *router);
+/* Writes into `out` why the model is not ready, for each of its workers; "" when it is. */
+void weft_router__explain(const weft_router *router, uint32_t model, char *out, size_t size);
 /* Why a worker could not prepare its models; NULL: no worker failed to. */
 const char *weft_router__failure(const weft_router *router);
 const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model);
@@ -142,7 +161,7 @@ uint64_t weft_router__joint_executions(const weft_router *router);
 /* Checks the types and dims of the request and queues it, or ends it with an error: `done` may be
  * called inside. */
 void weft_router__submit(weft_router *router, weft_request *request);
-/* The client is gone, so the answer is not needed. `done` is still called, now or later. */
+/* The client is gone, so the answer is not needed. `done` is called inside. */
 void weft_router__abandon(weft_router *router, weft_request *request);
 /* Refuses requests submitted from now on. */
 void weft_router__drain(weft_router *router);
@@ -178,17 +197,32 @@ void weft_grpc__drain(weft_grpc *grpc);
 bool weft_grpc__is_idle(const weft_grpc *grpc);
 void weft_grpc__destroy(weft_grpc *grpc);
 
+/* -- Pulse of a worker (pulse.c) ------------------------------------------------------------ */
+
+typedef struct weft_pulse weft_pulse;
+
+/* Shared memory for one worker; *out_fd is for weft_pulse__start in its process. NULL: errno. */
+weft_pulse *weft_pulse__create(int *out_fd);
+void weft_pulse__destroy(weft_pulse *pulse);
+/* For a new process. */
+void weft_pulse__reset(weft_pulse *pulse);
+/* Counts up 40 times a second while the process runs. 0: it has not begun. */
+uint64_t weft_pulse__beats(const weft_pulse *pulse);
+/* In the worker: begins to count; closes the descriptor. */
+bool weft_pulse__start(int fd);
+
 /* -- Wire between router and worker (wire.c) ------------------------------------------------ */
 
 enum { WEFT_WIRE_TENSORS_MAX = 4096 };
 
 typedef enum weft_wire_kind {
-    WEFT_WIRE_READY = 1, /* worker: sessions are open, buckets are prepared */
-    WEFT_WIRE_FAILED,    /* worker: cannot serve and exits; payload: text */
-    WEFT_WIRE_RUN,       /* router: inputs of one batch. Answer: DONE or LOST */
-    WEFT_WIRE_DONE,      /* worker: outputs; or, err set, payload: text */
-    WEFT_WIRE_LOST,      /* worker: its device is lost and it exits; payload: text */
-    WEFT_WIRE_PREPARE    /* router: dims without data, to prepare for. Answer: DONE */
+    /* Worker: sessions are open, buckets are prepared; `id`: identity of its bundle. */
+    WEFT_WIRE_READY = 1,
+    WEFT_WIRE_FAILED, /* worker: cannot serve and exits; payload: text */
+    WEFT_WIRE_RUN,    /* router: inputs of one batch. Answer: DONE or LOST */
+    WEFT_WIRE_DONE,   /* worker: outputs; or, err set, payload: text */
+    WEFT_WIRE_LOST,   /* worker: its device is lost and it exits; payload: text */
+    WEFT_WIRE_PREPARE /* router: dims without data, to prepare for. Answer: DONE */
 } weft_wire_kind;
 
 /* Of fixed size, in native byte order (both ends are this program); followed by n_tensor tensor
@@ -221,11 +255,14 @@ typedef struct weft_wire_out {
     weft_wire_tensor *tensor; /* head.n_tensor */
     struct iovec *iov;        /* the first two are for the heads */
     uint32_t n_iov, at_iov;   /* those before at_iov are sent */
+    uint8_t *own;             /* copies of chunks, after weft_wire__own */
 } weft_wire_out;
 
 /* For n_tensor tensors and at most n_chunk chunks of payload. false: out of memory. */
 bool weft_wire__begin(weft_wire_out *out, weft_wire_kind kind, uint32_t n_tensor, size_t n_chunk);
 void weft_wire__add_chunk(weft_wire_out *out, const void *at, size_t len);
+/* Copies the payload that is not sent yet: the chunks may be freed. false: out of memory. */
+bool weft_wire__own(weft_wire_out *out);
 void weft_wire__free(weft_wire_out *out);
 
 #endif

@@ -24,6 +24,14 @@ typedef struct weft_serve_slice {
     uint64_t plan_bytes;      /* memory that the plan assumes, for messages; 0: unknown */
 } weft_serve_slice;
 
+/* Events written to standard error; ACCESS: a line for each request. */
+typedef enum weft_log_level {
+    WEFT_LOG_ERROR,
+    WEFT_LOG_WARN,
+    WEFT_LOG_INFO,
+    WEFT_LOG_ACCESS
+} weft_log_level;
+
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
@@ -37,7 +45,12 @@ typedef struct weft_serve_options {
     double request_timeout_s;   /* 0: 30 */
     double drain_timeout_s;     /* 0: 30 */
     double start_timeout_s;     /* time for a worker to prepare its models; 0: 300 */
-    bool nv_metrics;            /* also Triton's metric names */
+    double stall_timeout_s; /* a worker that shows no sign of life for so long gets no requests; 0:
+                             * 0.3 */
+    bool trust_bundle;      /* map the file itself: nobody overwrites or truncates it */
+    bool log_json;          /* events as JSON, not text */
+    weft_log_level log_level;
+    bool nv_metrics; /* also Triton's metric names */
     /* Called once, when a worker is ready for every model, with the ports as bound (-1: off). */
     void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);
     void *user;
@@ -47,8 +60,9 @@ typedef struct weft_serve_options {
  * the workers. Handles the signals of the process while it runs. */
 WEFT_MUST_USE weft_err weft_serve(const weft_serve_options *options, weft_diag *diag);
 
-/* Exit codes of a worker process. LOST: its device was lost. */
-enum { WEFT_WORKER_FAILED = 1, WEFT_WORKER_MISUSED, WEFT_WORKER_LOST };
+/* Exit codes of a worker process. LOST: its device was lost. UNREADABLE: a page of the bundle could
+ * not be read. */
+enum { WEFT_WORKER_FAILED = 1, WEFT_WORKER_MISUSED, WEFT_WORKER_LOST, WEFT_WORKER_UNREADABLE };
 
 /* The main function of a worker process: serves one slice over the socket that it inherited.
  * Returns the exit code. */

@@ -4,6 +4,7 @@
 #include "runtime/server/serve_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { PAYLOAD_MAX_GIB = 64 };
 
@@ -49,8 +50,28 @@ void weft_wire__add_chunk(weft_wire_out *out, const void *at, size_t len)
     out->head.payload_bytes += len;
 }
 
+bool weft_wire__own(weft_wire_out *out)
+{
+    size_t total = 0, at = 0;
+    uint32_t first = out->at_iov > 2 ? out->at_iov : 2; /* before: the heads */
+    if (out->own || first >= out->n_iov)
+        return true;
+    for (uint32_t i = first; i < out->n_iov; i++)
+        total += out->iov[i].iov_len;
+    out->own = malloc(total + 1);
+    if (!out->own)
+        return false;
+    for (uint32_t i = first; i < out->n_iov; i++) {
+        memcpy(out->own + at, out->iov[i].iov_base, out->iov[i].iov_len);
+        out->iov[i].iov_base = out->own + at;
+        at += out->iov[i].iov_len;
+    }
+    return true;
+}
+
 void weft_wire__free(weft_wire_out *out)
 {
+    free(out->own);
     free(out->tensor);
     free(out->iov);
     *out = (weft_wire_out){0};

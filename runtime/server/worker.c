@@ -1,13 +1,14 @@
 /* A worker: the process of one slice. Opens the bundle, prepares its models, then runs the batches
  * that arrive over the socket, one at a time, until the router closes it. Run as
  *
- *   EXE --worker FD BUNDLE CPU,CPU|- FIRST_SM,N_SM,BYTES MODEL...
+ *   EXE --worker FD BUNDLE_FD PULSE_FD NAME CPU,CPU|- FIRST_SM,N_SM,BYTES MODEL...
  *
- * N_SM 0: all SMs; BYTES: memory limit, 0: none. */
+ * NAME: of the bundle, for messages. N_SM 0: all SMs; BYTES: memory limit, 0: none. */
 #include "base/str.h"
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,17 +255,23 @@ static weft_err open_models(worker *w, int n_model, char **model)
     return open_joint(w);
 }
 
+/* The arguments after "--worker". */
+enum { ARG_SOCKET = 2, ARG_BUNDLE, ARG_PULSE, ARG_NAME, ARG_CPUS, ARG_SHARE, ARG_MODELS };
+
 static weft_err prepare(worker *w, char **argv, int argc)
 {
     static uint32_t cpu[CPUS_MAX];
     weft_engine_options options = {
-        .cpu = cpu, .n_cpu = parse_cpus(argv[4], cpu), .share_memory = true};
+        .cpu = cpu, .n_cpu = parse_cpus(argv[ARG_CPUS], cpu), .share_memory = true};
     unsigned long long limit = 0;
-    if (sscanf(argv[5], "%u,%u,%llu", &options.sm_first, &options.n_sm, &limit) != 3)
+    if (sscanf(argv[ARG_SHARE], "%u,%u,%llu", &options.sm_first, &options.n_sm, &limit) != 3)
         return WEFT_ERR_BUG;
     options.mem_limit_bytes = limit;
-    WEFT_TRY(weft_engine_open(argv[3], &options, w->diag, &w->engine));
-    return open_models(w, argc - 6, argv + 6);
+    int bundle = atoi(argv[ARG_BUNDLE]);
+    weft_err err = weft_engine_open_fd(bundle, argv[ARG_NAME], &options, w->diag, &w->engine);
+    close(bundle);
+    WEFT_TRY(err);
+    return open_models(w, argc - ARG_MODELS, argv + ARG_MODELS);
 }
 
 static void serve_batches(worker *w)
@@ -277,19 +284,42 @@ static void serve_batches(worker *w)
                                               : false;
 }
 
+/* A page of the bundle cannot be read: its disk failed, or the file was truncated. */
+static void on_bus_error(int number)
+{
+    (void)number;
+    _exit(WEFT_WORKER_UNREADABLE);
+}
+
+/* Under lack of memory the kernel should end workers, which are started again, and not the router.
+ */
+static void offer_to_oom_killer(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t done = write(fd, "500", 3);
+    (void)done; /* refused: the score stays */
+    close(fd);
+}
+
 int weft_worker_main(int argc, char **argv)
 {
-    if (argc < 6)
+    if (argc < ARG_MODELS)
         return WEFT_WORKER_MISUSED;
     /* Only the router ends its workers, by closing the socket. Signals to the process group are
      * ignored, so that a drain can finish. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    worker w = {.fd = atoi(argv[2]), .diag = weft_diag_create()};
-    weft_err err = w.diag ? prepare(&w, argv, argc) : WEFT_ERR_NOMEM;
+    signal(SIGBUS, on_bus_error);
+    offer_to_oom_killer();
+    worker w = {.fd = atoi(argv[ARG_SOCKET]), .diag = weft_diag_create()};
+    weft_err err = w.diag && weft_pulse__start(atoi(argv[ARG_PULSE])) ? prepare(&w, argv, argc)
+                                                                      : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK) {
-        if (send_text(w.fd, (weft_wire_head){.kind = WEFT_WIRE_READY}, ""))
+        uint64_t identity = weft_engine_bundle(w.engine)->identity;
+        if (send_text(w.fd, (weft_wire_head){.kind = WEFT_WIRE_READY, .id = identity}, ""))
             serve_batches(&w);
     } else {
         send_error(&w, (weft_wire_head){.kind = WEFT_WIRE_FAILED}, err);

@@ -1,9 +1,13 @@
 /* The router's end of a worker: its process, and messages to and from it over a socket that never
  * blocks. Reports to its owner by worker_events.
  *
- * A process that ends is started again after a pause that doubles from 10 ms to 5 s; the pause
- * starts anew after an answered batch. on_ready, on_idle and on_end are called last, when the state
- * is consistent: inside, the owner may send to this process or make it fail. */
+ * A process that ends is started again after a pause that doubles from 10 ms to 60 s; the pause
+ * starts anew after a process that was ready for longer than 0.1 s and two of its pauses.
+ *
+ * A process whose pulse stands still (pulse.c) gets no messages; if it was stopped by a signal it
+ * is continued, once; and it is killed when its pulse does not come back. on_ready, on_idle and
+ * on_end are called last, when the state is consistent: inside, the owner may send to this process
+ * or make it fail. */
 #include "runtime/server/router_int.h"
 
 #include <errno.h>
@@ -20,8 +24,14 @@
 #include <unistd.h>
 
 enum { ARGS_MAX = 4096, SOCKET_BUFFER_BYTES = 4 << 20, REPORT_MAX = 400 };
-static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 5000000000u;
-static const uint64_t stop_grace_ns = 3000000000u;
+static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
+static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;
+/* After the pulse was missed: time until a stopped process is continued, and until a process is
+ * killed, when it was continued before and otherwise. */
+static const uint64_t continue_after_ns = 500000000u, continued_grace_ns = 1000000000u,
+                      stall_grace_ns = 5000000000u;
+/* The router was not running for so long: the pulse was not missed. */
+static const uint64_t router_pause_ns = 200000000u;
 
 /* -- End ------------------------------------------------------------------------------------ */
 
@@ -51,6 +61,36 @@ static bool has_ended(const worker_process *w, uint64_t grace_ns)
     return false;
 }
 
+/* Sets `why` to the report of a process that ends, after the name of its slice. */
+static void note_report(worker_process *w, const char *text, size_t len)
+{
+    const char *slice = w->slice->name ? w->slice->name : "";
+    w->reported = true;
+    snprintf(w->why, sizeof w->why, "%s%s%.*s", slice, *slice ? ": " : "",
+             (int)(len < REPORT_MAX ? len : REPORT_MAX), text);
+}
+
+/* Sets `why` from the exit status of a process that has not told why, and logs the end. */
+static void note_status(worker_process *w, int status)
+{
+    char text[96];
+    if (WIFSIGNALED(status))
+        snprintf(text, sizeof text, "signal %d (SIG%s)", WTERMSIG(status),
+                 sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
+    else if (WEXITSTATUS(status) == WEFT_WORKER_UNREADABLE)
+        snprintf(text, sizeof text, "a page of the bundle cannot be read");
+    else
+        snprintf(text, sizeof text, "exit code %d", WEXITSTATUS(status));
+    if (!w->reported)
+        note_report(w, text, strlen(text));
+    if (w->stopped)
+        return;
+    WEFT_LOG(WEFT_LOG_WARN, "worker_ended", {.key = "pid", .number = (double)w->pid},
+             {.key = "status", .text = text}, {.key = "why", .text = w->why},
+             {.key = "restarts", .number = (double)w->restarts},
+             {.key = "pause_s", .number = (double)w->backoff_ns * 1e-9});
+}
+
 /* Collects the exit status of the process. false: it has not ended. */
 static bool reap(worker_process *w, int options)
 {
@@ -65,6 +105,7 @@ static bool reap(worker_process *w, int options)
     /* The exit code tells of a lost device when the process ended before it could report it. */
     w->lost = w->reports_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
     w->losses += w->lost;
+    note_status(w, status);
     w->pid = 0;
     return true;
 }
@@ -86,20 +127,15 @@ static void end_process(worker_process *w, uint64_t grace_ns)
 
 static void wait_for_restart(worker_process *w)
 {
+    uint64_t was_ready_ns = w->ready_ns ? weft_clock__now_ns() - w->ready_ns : 0;
+    if (was_ready_ns > well_ns && was_ready_ns > 2 * w->backoff_ns)
+        w->backoff_ns = 0;
+    w->ready_ns = 0;
     w->backoff_ns = w->backoff_ns ? w->backoff_ns * 2 : first_backoff_ns;
     if (w->backoff_ns > longest_backoff_ns)
         w->backoff_ns = longest_backoff_ns;
     w->state = WORKER_WAITING;
     w->start_ns = weft_clock__now_ns() + w->backoff_ns;
-}
-
-/* Sets `why` to the report of a process that ends, after the name of its slice. */
-static void note_report(worker_process *w, const char *text, size_t len)
-{
-    const char *slice = w->slice->name ? w->slice->name : "";
-    w->reported = true;
-    snprintf(w->why, sizeof w->why, "%s%s%.*s", slice, *slice ? ": " : "",
-             (int)(len < REPORT_MAX ? len : REPORT_MAX), text);
 }
 
 void weft_worker__fail(worker_process *w)
@@ -117,15 +153,70 @@ void weft_worker__fail(worker_process *w)
 void weft_worker__expire(worker_process *w)
 {
     char text[96];
-    snprintf(text, sizeof text, "a worker was not ready within %g s",
-             (double)w->start_timeout_ns * 1e-9);
-    if (w->state == WORKER_STARTING)
-        note_report(w, text, strlen(text));
+    if (w->stall_ns)
+        snprintf(text, sizeof text, "the worker showed no sign of life and was ended");
+    else if (w->state == WORKER_STARTING)
+        snprintf(text, sizeof text, "a worker was not ready within %g s",
+                 (double)w->start_timeout_ns * 1e-9);
+    else
+        snprintf(text, sizeof text, "the worker took too long and was ended");
+    note_report(w, text, strlen(text));
     weft_worker__fail(w);
+}
+
+/* -- Pulse ---------------------------------------------------------------------------------- */
+
+/* Whether a signal stopped the process: state T of /proc/PID/stat, "PID (NAME) T ...". */
+static bool is_stopped(pid_t pid)
+{
+    char path[48], text[512];
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')');
+    return name_end && name_end[1] == ' ' && name_end[2] == 'T';
+}
+
+static void end_stall(worker_process *w, uint64_t now_ns)
+{
+    if (w->stall_ns)
+        WEFT_LOG(WEFT_LOG_WARN, "worker_answers_again", {.key = "pid", .number = (double)w->pid},
+                 {.key = "stall_s", .number = (double)(now_ns - w->stall_ns) * 1e-9});
+    w->stall_ns = 0;
+}
+
+bool weft_worker__check_pulse(worker_process *w, uint64_t now_ns)
+{
+    uint64_t beats = w->pulse ? weft_pulse__beats(w->pulse) : 0;
+    bool paused = w->checked_ns + router_pause_ns + w->stall_timeout_ns < now_ns;
+    w->checked_ns = now_ns;
+    if (w->fd < 0 || beats == 0 || beats != w->beats || paused) {
+        w->beats = beats;
+        w->beat_ns = now_ns;
+        end_stall(w, now_ns);
+        return true;
+    }
+    if (w->stall_ns == 0 && w->beat_ns + w->stall_timeout_ns < now_ns) {
+        w->stall_ns = now_ns;
+        WEFT_LOG(WEFT_LOG_WARN, "worker_stalled", {.key = "pid", .number = (double)w->pid});
+    }
+    uint64_t stalled_ns = w->stall_ns ? now_ns - w->stall_ns : 0;
+    if (stalled_ns > continue_after_ns && !w->continued && is_stopped(w->pid)) {
+        w->continued = true;
+        kill(w->pid, SIGCONT);
+        WEFT_LOG(WEFT_LOG_WARN, "worker_continued", {.key = "pid", .number = (double)w->pid});
+    }
+    return stalled_ns < (w->continued ? continued_grace_ns : stall_grace_ns);
 }
 
 void weft_worker__stop(worker_process *w)
 {
+    w->stopped = true;
     end_process(w, w->slice->gpu ? stop_grace_ns : 0);
     (void)reap(w, 0);
     w->state = WORKER_WAITING;
@@ -147,7 +238,8 @@ static void set_environment(const weft_serve_slice *slice)
 /* Runs in the child process: executes the worker, with the arguments that worker.c describes. */
 static void run_child(const worker_process *w, int fd)
 {
-    static char fd_text[16], cpus[8192], share[64];
+    static char fd_text[3][16], cpus[8192], share[64];
+    const int fds[] = {fd, w->bundle_fd, w->pulse_fd};
     static char *argv[ARGS_MAX];
     const weft_serve_slice *slice = w->slice;
     const weft_bundle *bundle = w->bundle;
@@ -156,13 +248,15 @@ static void run_child(const worker_process *w, int fd)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    snprintf(fd_text, sizeof fd_text, "%d", fd);
-    fcntl(fd, F_SETFD, 0);
     for (uint32_t i = 0; i < slice->n_cpu && at + 16 < sizeof cpus; i++)
         at += (size_t)snprintf(cpus + at, sizeof cpus - at, "%s%u", i ? "," : "", slice->cpu[i]);
     argv[n++] = (char *)w->options->exe;
     argv[n++] = (char *)"--worker";
-    argv[n++] = fd_text;
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        fcntl(fds[i], F_SETFD, 0);
+        snprintf(fd_text[i], sizeof fd_text[i], "%d", fds[i]);
+        argv[n++] = fd_text[i];
+    }
     argv[n++] = (char *)w->options->bundle;
     argv[n++] = slice->n_cpu ? cpus : (char *)"-";
     snprintf(share, sizeof share, "%u,%u,%llu", slice->sm_first, slice->n_sm,
@@ -191,6 +285,8 @@ void weft_worker__start(worker_process *w)
         return;
     }
     int size = SOCKET_BUFFER_BYTES;
+    if (w->pulse)
+        weft_pulse__reset(w->pulse);
     for (int i = 0; i < 2; i++)
         setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
@@ -210,8 +306,10 @@ void weft_worker__start(worker_process *w)
     w->pid = pid;
     w->fd = pair[0];
     w->state = WORKER_STARTING;
-    w->ready_by_ns = weft_clock__now_ns() + w->start_timeout_ns;
-    w->reported = w->reports_lost = false;
+    w->checked_ns = weft_clock__now_ns();
+    w->ready_by_ns = w->checked_ns + w->start_timeout_ns;
+    w->reported = w->reports_lost = w->continued = false;
+    w->stall_ns = 0;
 }
 
 /* -- Sending -------------------------------------------------------------------------------- */
@@ -302,6 +400,9 @@ static bool make_room(worker_process *w)
 static void take_ready(worker_process *w)
 {
     w->state = WORKER_IDLE;
+    w->ready_ns = weft_clock__now_ns();
+    WEFT_LOG(WEFT_LOG_INFO, "worker_ready", {.key = "pid", .number = (double)w->pid},
+             {.key = "slice", .text = w->slice->name ? w->slice->name : ""});
     w->lost = false;
     w->why[0] = '\0';
     free_messages(w);
@@ -320,8 +421,6 @@ static void take_report(worker_process *w)
 
 static void take_answer(worker_process *w)
 {
-    if (w->tx.head.kind == WEFT_WIRE_RUN)
-        w->backoff_ns = 0;
     w->rx_payload[w->rx_head.payload_bytes] = '\0';
     w->events->on_answer(w->user, &w->rx_head, w->rx_tensor, w->rx_payload);
     w->state = WORKER_IDLE;
@@ -335,7 +434,7 @@ static bool take_message(worker_process *w)
     const weft_wire_head *h = &w->rx_head;
     switch (h->kind) {
     case WEFT_WIRE_READY:
-        if (w->state != WORKER_STARTING)
+        if (w->state != WORKER_STARTING || h->id != w->bundle->identity)
             return false;
         take_ready(w);
         return true;

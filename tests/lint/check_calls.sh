@@ -11,8 +11,9 @@ for library in $libraries; do
         while IFS= read -r hit; do
             case "$file:$hit" in
             base/arena.c:*abort*) continue ;;
-            # A child process ends itself after fork(): there is no caller to return to.
-            runtime/server/worker_process.c:*_exit* | runtime/machine/mps.c:*_exit*) continue ;;
+            # A child process ends itself after fork(), a worker in a signal handler: there is no
+            # caller to return to.
+            runtime/server/worker.c:*_exit* | runtime/server/worker_process.c:*_exit* | runtime/machine/mps.c:*_exit*) continue ;;
             esac
             fail "$file:$hit"
         done < <(

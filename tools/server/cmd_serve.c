@@ -49,6 +49,27 @@ static int take_request_bytes(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "--max-request takes bytes such as 64MiB, not '%s'", arg);
 }
 
+static int take_log_format(void *at, const weft_verb *verb, char *arg)
+{
+    weft_serve_options *serve = at;
+    serve->log_json = strcmp(arg, "json") == 0;
+    return serve->log_json || strcmp(arg, "text") == 0
+               ? 0
+               : weft_tool_usage(verb, "--log-format is text or json, not '%s'", arg);
+}
+
+static int take_log_level(void *at, const weft_verb *verb, char *arg)
+{
+    static const char *const levels[] = {"error", "warn", "info", "access"};
+    weft_serve_options *serve = at;
+    for (int i = 0; i < 4; i++)
+        if (strcmp(arg, levels[i]) == 0) {
+            serve->log_level = (weft_log_level)i;
+            return 0;
+        }
+    return weft_tool_usage(verb, "--log-level is error, warn, info or access, not '%s'", arg);
+}
+
 /* "0,2": indices of devices of the plan. */
 static int take_devices(void *at_options, const weft_verb *verb, char *arg)
 {
@@ -148,7 +169,10 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
 
 static int run_serve(int argc, char **argv)
 {
-    static options o = {.serve = {.http_port = 8000, .grpc_port = 8001, .metrics_port = 8002}};
+    static options o = {.serve = {.http_port = 8000,
+                                  .grpc_port = 8001,
+                                  .metrics_port = 8002,
+                                  .log_level = WEFT_LOG_WARN}};
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;
