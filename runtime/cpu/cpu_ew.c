@@ -184,8 +184,7 @@ static void map_bytes(const weft_cpu_ew *ew, const uint8_t *x, int64_t from, int
         for (int64_t i = 0; i < n; i++)
             ((float *)out)[from + i] = ew->float_of[x[i]];
     else
-        for (int64_t i = 0; i < n; i++)
-            ((uint8_t *)out)[from + i] = ew->byte_of[x[i]];
+        ew->vec->map_bytes((uint8_t *)out + from, x, ew->byte_of, (size_t)n);
 }
 
 /* The last step, which gives bytes. */
@@ -194,7 +193,7 @@ static void quantize_block(const weft_cpu_ew *ew, const float *const *arg, int64
     uint8_t byte[EW_BLOCK], *out = byte;
     if (!ew->maps)
         out = (uint8_t *)ew->arg[ew->out_arg] + from;
-    ew->vec->quantize(out, arg[0], *arg[1], *arg[2], ew->lo, ew->hi, (size_t)n);
+    ew->quantize(out, arg[0], *arg[1], *arg[2], ew->lo, ew->hi, (size_t)n);
     if (ew->maps)
         map_bytes(ew, byte, from, n);
 }
@@ -215,7 +214,7 @@ static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_
         const float *arg[WEFT_STEP_ARGS_MAX] = {0};
         for (uint32_t k = 0; k < step->n_args; k++)
             arg[k] = argument(ew, part, step, k);
-        if (ew->quantizes && s + 1 == ew->n_step) {
+        if (ew->quantize && s + 1 == ew->n_step) {
             quantize_block(ew, arg, from, n);
             return;
         }

@@ -5,6 +5,7 @@
 #include "runtime/cpu/cpu_int.h"
 
 enum { EW_BLOCK = 1024, EW_BUFFERS = 24, EW_OPERANDS = 16, EW_DIMS = WEFT_RANK_MAX + 1 };
+enum { EW_NUMBERS = WEFT_STEPS_MAX * WEFT_STEP_ARGS_MAX };
 
 typedef struct ew_operand {
     uint32_t arg;
@@ -36,10 +37,12 @@ struct weft_cpu_ew {
     uint32_t n_operand, n_step, n_number, n_buffer;
     ew_operand operand[EW_OPERANDS];
     ew_step step[WEFT_STEPS_MAX];
-    float number[EW_BUFFERS];
+    float number[EW_NUMBERS];
     float scalar[WEFT_STEPS_MAX][WEFT_STEP_ARGS_MAX]; /* by step and argument */
-    bool quantizes; /* the last step is done by weft_cpu_vec.quantize */
-    float lo, hi;   /* limits of its result */
+    /* Does the last step, which quantises: weft_cpu_vec.quantize or quantize_sum; or NULL. */
+    void (*quantize)(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
+                     size_t n);
+    float lo, hi; /* limits of its result */
     /* The result is a function of a byte: of what the last step quantised, or, without steps, of
      * operand 0. One entry for each byte. */
     bool maps;

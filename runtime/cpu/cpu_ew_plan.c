@@ -158,6 +158,15 @@ static uint32_t add_operand(weft_prep *p, weft_cpu_ew *ew, uint32_t i, const ew_
     return ew->n_operand++;
 }
 
+static uint32_t add_number(weft_cpu_ew *ew, float x)
+{
+    for (uint32_t i = 0; i < ew->n_number; i++)
+        if (memcmp(&ew->number[i], &x, sizeof x) == 0)
+            return i;
+    ew->number[ew->n_number] = x;
+    return ew->n_number++;
+}
+
 static bool set_arg(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, uint32_t s, uint32_t k,
                     bool acc, const ew_order *o)
 {
@@ -173,20 +182,9 @@ static bool set_arg(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, uint32
         to->idx[k] = idx; /* index of a step, replaced by a buffer in give_buffers */
         return idx < s;
     }
-    if (kind == WEFT_ARG_NUMBER && k > 0 && to->fn == ew->vec->step_by[step[s].op]) {
-        to->from[k] = EW_SCALAR;
-        to->idx[k] = s;
-        ew->scalar[s][k] = step[s].arg[k].number;
-        return true;
-    }
     if (kind == WEFT_ARG_NUMBER) {
         to->from[k] = EW_NUMBER;
-        for (to->idx[k] = 0; to->idx[k] < ew->n_number; to->idx[k]++)
-            if (memcmp(&ew->number[to->idx[k]], &step[s].arg[k].number, sizeof(float)) == 0)
-                return true;
-        if (ew->n_number == EW_BUFFERS)
-            return false;
-        ew->number[ew->n_number++] = step[s].arg[k].number;
+        to->idx[k] = add_number(ew, step[s].arg[k].number);
         return true;
     }
     if (kind == WEFT_ARG_ACC && !acc)
@@ -245,6 +243,101 @@ static void merge_steps(weft_cpu_ew *ew)
             ew->step[s + 1] = ew->step[s];
             ew->step[s + 1].fn = ew->vec->multiply_add_relu;
             drop_step(ew, s);
+        }
+    }
+}
+
+static bool is_number(const weft_cpu_ew *ew, uint32_t s, uint32_t k)
+{
+    return ew->step[s].from[k] == EW_NUMBER;
+}
+
+static bool is_value(const weft_cpu_ew *ew, uint32_t s, uint32_t k, float x)
+{
+    return is_number(ew, s, k) && ew->number[ew->step[s].idx[k]] == x;
+}
+
+/* div x scale; add acc zero; quantize acc 1 0 ==> quantisation that adds zero before rounding */
+static void merge_quantize(weft_cpu_ew *ew)
+{
+    for (uint32_t s = 0; s + 2 < ew->n_step; s++) {
+        ew_step *div = &ew->step[s], *add = div + 1, *last = div + 2;
+        bool is_u8 = is_step(ew, s + 2, WEFT_STEP_QUANTIZE_U8);
+        if (!is_step(ew, s, WEFT_STEP_DIV) || !is_step(ew, s + 1, WEFT_STEP_ADD) ||
+            !(is_u8 || is_step(ew, s + 2, WEFT_STEP_QUANTIZE_I8)) || !is_number(ew, s, 1) ||
+            !is_number(ew, s + 1, 1) || !is_value(ew, s + 2, 1, 1) || !is_value(ew, s + 2, 2, 0) ||
+            only_use(ew, s, s + 1) != 0 || only_use(ew, s + 1, s + 2) != 0)
+            continue;
+        last->fn = is_u8 ? ew->vec->quantize_sum_u8_by : ew->vec->quantize_sum_i8_by;
+        last->from[0] = div->from[0];
+        last->idx[0] = div->idx[0];
+        last->idx[1] = div->idx[1];
+        last->idx[2] = add->idx[1];
+        drop_step(ew, s);
+        drop_step(ew, s);
+    }
+}
+
+static bool same_number(const weft_cpu_ew *ew, uint32_t s, uint32_t t, uint32_t k)
+{
+    return is_number(ew, s, k) && is_number(ew, t, k) && ew->step[s].idx[k] == ew->step[t].idx[k];
+}
+
+/* quantize x scale zero; dequantize acc scale zero ==> one pass over the block */
+static void merge_round_trip(weft_cpu_ew *ew)
+{
+    for (uint32_t s = 0; s + 1 < ew->n_step; s++) {
+        bool is_u8 = is_step(ew, s, WEFT_STEP_QUANTIZE_U8);
+        if (!(is_u8 || is_step(ew, s, WEFT_STEP_QUANTIZE_I8)) ||
+            !is_step(ew, s + 1, WEFT_STEP_DEQUANTIZE) || only_use(ew, s, s + 1) != 0 ||
+            !same_number(ew, s, s + 1, 1) || !same_number(ew, s, s + 1, 2))
+            continue;
+        ew->step[s + 1] = ew->step[s];
+        ew->step[s + 1].fn = is_u8 ? ew->vec->round_trip_u8_by : ew->vec->round_trip_i8_by;
+        drop_step(ew, s);
+    }
+}
+
+/* Whether a function is for scalars only. */
+static bool needs_scalars(const weft_cpu_vec *vec, weft_vec_step fn)
+{
+    return fn == vec->quantize_sum_u8_by || fn == vec->quantize_sum_i8_by ||
+           fn == vec->round_trip_u8_by || fn == vec->round_trip_i8_by;
+}
+
+/* The function of a step whose arguments 1 and 2 are one float each; NULL: there is none. */
+static weft_vec_step by_scalars(const weft_cpu_ew *ew, uint32_t s)
+{
+    const ew_step *step = &ew->step[s];
+    for (uint32_t k = 1; k < step->n_args; k++)
+        if (!is_number(ew, s, k))
+            return NULL;
+    if (needs_scalars(ew->vec, step->fn))
+        return step->fn;
+    for (uint32_t op = 0; op < WEFT_STEP_COUNT; op++)
+        if (ew->vec->step_by[op] && step->fn == ew->vec->step[op])
+            return ew->vec->step_by[op];
+    return NULL;
+}
+
+/* Steps take numbers as scalars where they can; numbers that then have no use are dropped. */
+static void use_scalars(weft_cpu_ew *ew)
+{
+    float number[EW_NUMBERS];
+    memcpy(number, ew->number, sizeof number);
+    ew->n_number = 0;
+    for (uint32_t s = 0; s < ew->n_step; s++) {
+        ew_step *step = &ew->step[s];
+        weft_vec_step by = by_scalars(ew, s);
+        step->fn = by ? by : step->fn;
+        for (uint32_t k = 0; k < step->n_args; k++) {
+            if (!is_number(ew, s, k))
+                continue;
+            float x = number[step->idx[k]];
+            bool scalar = by && k > 0;
+            step->from[k] = scalar ? EW_SCALAR : EW_NUMBER;
+            step->idx[k] = scalar ? s : add_number(ew, x);
+            ew->scalar[s][k] = x;
         }
     }
 }
@@ -470,14 +563,19 @@ static uint32_t find_map(weft_prep *p, weft_cpu_ew *ew, const weft_step *step, u
 }
 
 /* The last step quantises by one scale and zero point: it stores the bytes. */
-static void find_quantize(weft_cpu_ew *ew, const weft_step *last)
+static void find_quantize(weft_cpu_ew *ew)
 {
-    bool is_u8 = last->op == WEFT_STEP_QUANTIZE_U8, is_i8 = last->op == WEFT_STEP_QUANTIZE_I8;
+    const weft_cpu_vec *vec = ew->vec;
+    weft_vec_step fn = ew->step[ew->n_step - 1].fn;
+    bool sums = fn == vec->quantize_sum_u8_by || fn == vec->quantize_sum_i8_by;
+    bool is_u8 = fn == vec->quantize_sum_u8_by || fn == vec->step_by[WEFT_STEP_QUANTIZE_U8];
+    bool is_i8 = fn == vec->quantize_sum_i8_by || fn == vec->step_by[WEFT_STEP_QUANTIZE_I8];
     if (!ew->maps) {
         is_u8 = is_u8 && ew->out_dtype == WEFT_DTYPE_U8;
         is_i8 = is_i8 && ew->out_dtype == WEFT_DTYPE_I8;
     }
-    ew->quantizes = (is_u8 || is_i8) && ew->step[ew->n_step - 1].fn == ew->vec->step_by[last->op];
+    if (is_u8 || is_i8)
+        ew->quantize = sums ? vec->quantize_sum : vec->quantize;
     ew->lo = is_u8 ? 0 : -128;
     ew->hi = is_u8 ? 255 : 127;
 }
@@ -510,10 +608,7 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
     if (!acc)
         n_step = ew->n_step = find_map(p, ew, step, n_step, &order);
     for (uint32_t s = 0; s < n_step; s++) {
-        weft_vec_step by = ew->vec->step_by[step[s].op];
-        bool scalars =
-            by && step[s].arg[1].kind == WEFT_ARG_NUMBER && step[s].arg[2].kind == WEFT_ARG_NUMBER;
-        ew->step[s].fn = scalars ? by : ew->vec->step[step[s].op];
+        ew->step[s].fn = ew->vec->step[step[s].op];
         ew->step[s].n_args = step[s].n_args;
         bool costly = step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG;
         ew->cost_ns += costly ? costly_ns : cheap_ns;
@@ -524,11 +619,15 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
                 return false;
     }
     ew->cost_ns += (double)(ew->n_operand + 1) * 0.1;
-    if (n_step > 0)
-        find_quantize(ew, &step[n_step - 1]);
+    merge_quantize(ew);
+    merge_round_trip(ew);
     merge_steps(ew);
-    if (n_step > 0 && !give_buffers(ew))
-        return false;
+    use_scalars(ew);
+    if (n_step > 0) {
+        find_quantize(ew);
+        if (!give_buffers(ew))
+            return false;
+    }
     merge_loops(ew, &order);
     choose_blocks(ew);
     find_affine(ew);

@@ -21,6 +21,12 @@ typedef struct weft_cpu_vec {
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
     /* As `step`, but arguments 1 and 2 are one float each; NULL: none. */
     weft_vec_step step_by[WEFT_STEP_COUNT];
+    /* As quantize_sum below. */
+    weft_vec_step quantize_sum_u8_by, quantize_sum_i8_by;
+    /* Quantises and dequantises by one scale and zero point. */
+    weft_vec_step round_trip_u8_by, round_trip_i8_by;
+    /* y[i] = table[x[i]], a table of 256 bytes */
+    void (*map_bytes)(uint8_t *y, const uint8_t *x, const uint8_t *table, size_t n);
     void (*from_u8)(float *y, const uint8_t *x, size_t n);
     void (*from_i8)(float *y, const int8_t *x, size_t n);
     /* The low byte of whole numbers. */
@@ -28,6 +34,9 @@ typedef struct weft_cpu_vec {
     /* x / scale, rounded half to even, + zero, saturated to [lo, hi]; NaN gives lo. */
     void (*quantize)(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
                      size_t n);
+    /* As quantize, but zero is added before rounding. */
+    void (*quantize_sum)(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
+                         size_t n);
     /* Extends [*lo, *hi] by x; NaN is skipped. */
     void (*range)(const float *x, size_t n, float *lo, float *hi);
     /* x * y + z, and relu(x * y + z). */

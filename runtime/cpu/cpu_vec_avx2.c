@@ -1,5 +1,7 @@
 /* Vector loops for x86-64 with AVX2. */
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else

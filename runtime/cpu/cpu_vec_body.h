@@ -62,7 +62,27 @@ INLINE vf pick(vi mask, vf yes, vf no)
 {
     return as_f((mask & as_i(yes)) | (~mask & as_i(no)));
 }
-/* A NaN in x is kept, because comparisons with it are false. */
+/* x < y ? y : x, and x > y ? y : x. A NaN in x is kept, because comparisons with it are false. The
+ * instructions give the second operand unless the first is greater or less. */
+#if VEC_LANES == 16
+INLINE vf max_v(vf x, vf y)
+{
+    return (vf)_mm512_max_ps((__m512)y, (__m512)x);
+}
+INLINE vf min_v(vf x, vf y)
+{
+    return (vf)_mm512_min_ps((__m512)y, (__m512)x);
+}
+#elif VEC_LANES == 8
+INLINE vf max_v(vf x, vf y)
+{
+    return (vf)_mm256_max_ps((__m256)y, (__m256)x);
+}
+INLINE vf min_v(vf x, vf y)
+{
+    return (vf)_mm256_min_ps((__m256)y, (__m256)x);
+}
+#else
 INLINE vf max_v(vf x, vf y)
 {
     return pick(x < y, y, x);
@@ -71,6 +91,7 @@ INLINE vf min_v(vf x, vf y)
 {
     return pick(x > y, y, x);
 }
+#endif
 INLINE vf abs_v(vf x)
 {
     return as_f(as_i(x) & 0x7fffffff);
@@ -209,14 +230,25 @@ INLINE vf softplus_v(vf x)
     return max_v(x, splat(0.0f)) + log_v(1.0f + exp_v(-abs_v(x)));
 }
 
-/* x / scale, rounded half to even, + zero, saturated; NaN gives lo. Adding and subtracting 1.5 *
- * 2^23 rounds numbers below 2^22. */
+/* Rounds half to even: adding and subtracting 1.5 * 2^23 rounds numbers below 2^22. */
+INLINE vf round_v(vf x)
+{
+    const vf magic = splat(12582912.0f);
+    return (x + magic) - magic;
+}
+
+/* x / scale, rounded half to even, + zero, saturated; NaN gives lo. */
 INLINE vf quantize_v(vf x, vf scale, vf zero, float lo, float hi)
 {
-    const vf magic = splat(12582912.0f), bound = splat(4e6f);
-    vf y = (min_v(max_v(x / scale, -bound), bound) + magic) - magic + zero;
-    y = pick(y > lo, y, splat(lo));
-    return min_v(y, splat(hi));
+    const vf bound = splat(4e6f);
+    vf y = round_v(min_v(max_v(-bound, x / scale), bound)) + zero;
+    return min_v(max_v(y, splat(lo)), splat(hi));
+}
+
+/* As quantize_v, but zero is added before rounding. */
+INLINE vf quantize_sum_v(vf x, vf scale, vf zero, float lo, float hi)
+{
+    return round_v(min_v(max_v(splat(lo), x / scale + zero), splat(hi)));
 }
 
 /* -- Steps ---------------------------------------------------------------------------------- */
@@ -292,7 +324,19 @@ STEP(multiply_add_relu, max_v(x *y + z, splat(0.0f)))
     const vf z = splat(*arg[2]);
 STEP(quantize_u8_by, quantize_v(x, y, z, 0.0f, 255.0f))
 STEP(quantize_i8_by, quantize_v(x, y, z, -128.0f, 127.0f))
+STEP(quantize_sum_u8_by, quantize_sum_v(x, y, z, 0.0f, 255.0f))
+STEP(quantize_sum_i8_by, quantize_sum_v(x, y, z, -128.0f, 127.0f))
 STEP(dequantize_by, (x - z) * y)
+STEP(round_trip_u8_by, (quantize_v(x, y, z, 0.0f, 255.0f) - z) * y)
+STEP(round_trip_i8_by, (quantize_v(x, y, z, -128.0f, 127.0f) - z) * y)
+#undef LOAD
+#define LOAD(from)  \
+    GET(x, 0, from) \
+    const vf y = splat(*arg[1]);
+STEP(add_by, x + y)
+STEP(sub_by, x - y)
+STEP(mul_by, x *y)
+STEP(div_by, x / y)
 #undef LOAD
 
 static void step_pow(float *dst, const float *const *arg, size_t n)
@@ -303,73 +347,34 @@ static void step_pow(float *dst, const float *const *arg, size_t n)
                                      : powf(arg[0][i], arg[1][i]);
 }
 
-/* -- Bytes ---------------------------------------------------------------------------------- */
+#include "runtime/cpu/cpu_vec_bytes_body.h"
 
-typedef uint8_t vu8 __attribute__((vector_size(VEC_LANES), aligned(1), may_alias));
-typedef int8_t vi8 __attribute__((vector_size(VEC_LANES), aligned(1), may_alias));
-
-static void from_u8(float *y, const uint8_t *x, size_t n)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        store(y + i,
-              __builtin_convertvector(__builtin_convertvector(*(const vu8 *)(x + i), vi), vf));
-    for (; i < n; i++)
-        y[i] = x[i];
-}
-
-static void from_i8(float *y, const int8_t *x, size_t n)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        store(y + i,
-              __builtin_convertvector(__builtin_convertvector(*(const vi8 *)(x + i), vi), vf));
-    for (; i < n; i++)
-        y[i] = x[i];
-}
-
-static void to_bytes(uint8_t *y, const float *x, size_t n)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        *(vu8 *)(y + i) = __builtin_convertvector(__builtin_convertvector(load(x + i), vi), vu8);
-    for (; i < n; i++)
-        y[i] = (uint8_t)(int32_t)x[i];
-}
-
-static void quantize(uint8_t *y, const float *x, float scale, float zero, float lo, float hi,
-                     size_t n)
-{
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vf q = quantize_v(load(x + i), splat(scale), splat(zero), lo, hi);
-        *(vu8 *)(y + i) = __builtin_convertvector(__builtin_convertvector(q, vi), vu8);
-    }
-    if (i < n) {
-        float t[LANES];
-        store(t, quantize_v(load_part(x + i, n - i, 0), splat(scale), splat(zero), lo, hi));
-        to_bytes(y + i, t, n - i);
-    }
-}
-
+/* Four pairs of limits, so that each waits for its own last comparison only. */
 static void range(const float *x, size_t n, float *lo, float *hi)
 {
-    vf a = splat(*lo), b = splat(*hi);
+    enum { WAYS = 4 };
+    vf a[WAYS], b[WAYS];
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vf v = load(x + i);
-        a = pick(v < a, v, a);
-        b = pick(v > b, v, b);
+    for (int w = 0; w < WAYS; w++) {
+        a[w] = splat(*lo);
+        b[w] = splat(*hi);
     }
-    if (i < n) {
-        vf v = load_part(x + i, n - i, *lo);
-        a = pick(v < a, v, a);
-        b = pick(v > b, v, b);
+    for (; i + WAYS * LANES <= n; i += WAYS * LANES)
+        for (int w = 0; w < WAYS; w++) {
+            vf v = load(x + i + w * LANES);
+            a[w] = min_v(a[w], v);
+            b[w] = max_v(b[w], v);
+        }
+    for (; i < n; i += LANES) {
+        vf v = n - i < LANES ? load_part(x + i, n - i, *lo) : load(x + i);
+        a[0] = min_v(a[0], v);
+        b[0] = max_v(b[0], v);
     }
-    for (int l = 0; l < LANES; l++) {
-        *lo = a[l] < *lo ? a[l] : *lo;
-        *hi = b[l] > *hi ? b[l] : *hi;
-    }
+    for (int w = 0; w < WAYS; w++)
+        for (int l = 0; l < LANES; l++) {
+            *lo = a[w][l] < *lo ? a[w][l] : *lo;
+            *hi = b[w][l] > *hi ? b[w][l] : *hi;
+        }
 }
 
 /* -- Rows ----------------------------------------------------------------------------------- */
@@ -864,11 +869,21 @@ const weft_cpu_vec VEC_TABLE = {
             [WEFT_STEP_QUANTIZE_U8] = step_quantize_u8_by,
             [WEFT_STEP_QUANTIZE_I8] = step_quantize_i8_by,
             [WEFT_STEP_DEQUANTIZE] = step_dequantize_by,
+            [WEFT_STEP_ADD] = step_add_by,
+            [WEFT_STEP_SUB] = step_sub_by,
+            [WEFT_STEP_MUL] = step_mul_by,
+            [WEFT_STEP_DIV] = step_div_by,
         },
+    .quantize_sum_u8_by = step_quantize_sum_u8_by,
+    .quantize_sum_i8_by = step_quantize_sum_i8_by,
+    .round_trip_u8_by = step_round_trip_u8_by,
+    .round_trip_i8_by = step_round_trip_i8_by,
+    .map_bytes = map_bytes,
     .from_u8 = from_u8,
     .from_i8 = from_i8,
     .to_bytes = to_bytes,
     .quantize = quantize,
+    .quantize_sum = quantize_sum,
     .range = range,
     .multiply_add = step_multiply_add,
     .multiply_add_relu = step_multiply_add_relu,
