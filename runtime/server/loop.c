@@ -1,12 +1,16 @@
-/* The event loop: epoll with one callback for each descriptor, and idle functions that tell how
- * long to wait.
+/* The event loop: epoll with one callback for each descriptor, timers in a binary heap, and idle
+ * functions that tell how long to wait.
  *
  * A watch that is removed while events are delivered stays allocated until the round ends: an event
- * fetched before the removal then finds a watch without callback instead of freed memory. */
+ * fetched before the removal then finds a watch without callback instead of freed memory.
+ *
+ * Deadlines of connections are nearly always moved to a later time before they pass. A later time
+ * is therefore only noted: the timer keeps its place in the heap and is put back when it is due. */
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -16,12 +20,16 @@ typedef struct watch {
     int fd;
     weft_loop_fn *fn; /* NULL: removed */
     void *user;
-    struct watch *next;
+    struct watch *next; /* of those removed */
 } watch;
 
 struct weft_loop {
     int epoll;
-    watch *live, *dead;
+    watch **live; /* by descriptor */
+    size_t n_live;
+    watch *dead;
+    weft_timer **heap; /* the earliest first */
+    uint32_t n_heap, cap_heap;
     struct {
         weft_loop_idle_fn *fn;
         void *user;
@@ -42,11 +50,11 @@ weft_loop *weft_loop__create(void)
     return loop;
 }
 
-static void free_list(watch **list)
+static void free_dead(weft_loop *loop)
 {
-    while (*list) {
-        watch *w = *list;
-        *list = w->next;
+    while (loop->dead) {
+        watch *w = loop->dead;
+        loop->dead = w->next;
         free(w);
     }
 }
@@ -55,52 +63,161 @@ void weft_loop__destroy(weft_loop *loop)
 {
     if (!loop)
         return;
-    free_list(&loop->live);
-    free_list(&loop->dead);
+    for (size_t i = 0; i < loop->n_live; i++)
+        free(loop->live[i]);
+    free_dead(loop);
+    free(loop->live);
+    free(loop->heap);
     close(loop->epoll);
     free(loop);
 }
 
-static watch **find(weft_loop *loop, int fd)
+/* -- Descriptors ---------------------------------------------------------------------------- */
+
+static watch *find(const weft_loop *loop, int fd)
 {
-    watch **at = &loop->live;
-    while (*at && (*at)->fd != fd)
-        at = &(*at)->next;
-    return at;
+    return fd >= 0 && (size_t)fd < loop->n_live ? loop->live[fd] : NULL;
+}
+
+static bool make_room(weft_loop *loop, int fd)
+{
+    size_t n = loop->n_live ? loop->n_live : 64;
+    if ((size_t)fd < loop->n_live)
+        return true;
+    while (n <= (size_t)fd)
+        n *= 2;
+    watch **live = realloc(loop->live, n * sizeof *live);
+    if (!live)
+        return false;
+    memset(live + loop->n_live, 0, (n - loop->n_live) * sizeof *live);
+    loop->live = live;
+    loop->n_live = n;
+    return true;
 }
 
 bool weft_loop__watch(weft_loop *loop, int fd, uint32_t events, weft_loop_fn *fn, void *user)
 {
-    watch *w = malloc(sizeof *w);
+    watch *w = fd >= 0 && make_room(loop, fd) ? malloc(sizeof *w) : NULL;
     if (!w)
         return false;
-    *w = (watch){.fd = fd, .fn = fn, .user = user, .next = loop->live};
+    *w = (watch){.fd = fd, .fn = fn, .user = user};
     struct epoll_event event = {.events = events, .data = {.ptr = w}};
     if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(w);
         return false;
     }
-    loop->live = w;
+    loop->live[fd] = w;
     return true;
 }
 
 bool weft_loop__change(weft_loop *loop, int fd, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data = {.ptr = *find(loop, fd)}};
+    struct epoll_event event = {.events = events, .data = {.ptr = find(loop, fd)}};
     return event.data.ptr && epoll_ctl(loop->epoll, EPOLL_CTL_MOD, fd, &event) == 0;
 }
 
 void weft_loop__unwatch(weft_loop *loop, int fd)
 {
-    watch **at = find(loop, fd), *w = *at;
+    watch *w = find(loop, fd);
     if (!w)
         return;
     epoll_ctl(loop->epoll, EPOLL_CTL_DEL, fd, NULL);
-    *at = w->next;
+    loop->live[fd] = NULL;
     w->fn = NULL;
     w->next = loop->dead;
     loop->dead = w;
 }
+
+/* -- Timers --------------------------------------------------------------------------------- */
+
+/* A timer in the heap knows its place: `place` is its index + 1. */
+static void put(weft_loop *loop, uint32_t i, weft_timer *t)
+{
+    loop->heap[i] = t;
+    t->place = i + 1;
+}
+
+static void sift_up(weft_loop *loop, uint32_t i, weft_timer *t)
+{
+    for (; i && loop->heap[(i - 1) / 2]->heap_ns > t->heap_ns; i = (i - 1) / 2)
+        put(loop, i, loop->heap[(i - 1) / 2]);
+    put(loop, i, t);
+}
+
+static void sift_down(weft_loop *loop, uint32_t i, weft_timer *t)
+{
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child + 1 < loop->n_heap && loop->heap[child + 1]->heap_ns < loop->heap[child]->heap_ns)
+            child++;
+        if (child >= loop->n_heap || loop->heap[child]->heap_ns >= t->heap_ns)
+            break;
+        put(loop, i, loop->heap[child]);
+        i = child;
+    }
+    put(loop, i, t);
+}
+
+bool weft_timer__set(weft_loop *loop, weft_timer *t, uint64_t at_ns)
+{
+    t->at_ns = at_ns;
+    if (t->place && t->heap_ns <= at_ns)
+        return true;
+    if (!t->place && loop->n_heap == loop->cap_heap) {
+        uint32_t cap = loop->cap_heap ? loop->cap_heap * 2 : 64;
+        weft_timer **heap = realloc(loop->heap, cap * sizeof *heap);
+        if (!heap)
+            return false;
+        loop->heap = heap;
+        loop->cap_heap = cap;
+    }
+    t->heap_ns = at_ns;
+    sift_up(loop, t->place ? t->place - 1 : loop->n_heap++, t);
+    return true;
+}
+
+void weft_timer__cancel(weft_loop *loop, weft_timer *t)
+{
+    if (!t->place)
+        return;
+    uint32_t i = t->place - 1;
+    weft_timer *last = loop->heap[--loop->n_heap];
+    t->place = 0;
+    if (last == t)
+        return;
+    if (i && loop->heap[(i - 1) / 2]->heap_ns > last->heap_ns)
+        sift_up(loop, i, last);
+    else
+        sift_down(loop, i, last);
+}
+
+/* Calls the timers that are due. */
+static void run_timers(weft_loop *loop)
+{
+    if (loop->n_heap == 0)
+        return;
+    uint64_t now_ns = weft_clock__now_ns();
+    while (loop->n_heap && loop->heap[0]->heap_ns <= now_ns) {
+        weft_timer *t = loop->heap[0];
+        if (t->at_ns > now_ns) {
+            t->heap_ns = t->at_ns;
+            sift_down(loop, 0, t);
+            continue;
+        }
+        weft_timer__cancel(loop, t);
+        t->fn(t->user);
+    }
+}
+
+static uint64_t time_to_timer(const weft_loop *loop)
+{
+    if (loop->n_heap == 0)
+        return UINT64_MAX;
+    uint64_t now_ns = weft_clock__now_ns(), at_ns = loop->heap[0]->heap_ns;
+    return at_ns > now_ns ? at_ns - now_ns : 0;
+}
+
+/* -- Rounds --------------------------------------------------------------------------------- */
 
 bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user)
 {
@@ -113,11 +230,15 @@ bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user)
 
 bool weft_loop__turn(weft_loop *loop)
 {
+    run_timers(loop);
     uint64_t wait_ns = UINT64_MAX;
     for (uint32_t i = 0; i < loop->n_idle; i++) {
         uint64_t most = loop->idle[i].fn(loop->idle[i].user);
         wait_ns = most < wait_ns ? most : wait_ns;
     }
+    /* Last: idle functions and timers set timers. */
+    uint64_t timer_ns = time_to_timer(loop);
+    wait_ns = timer_ns < wait_ns ? timer_ns : wait_ns;
     struct epoll_event event[EVENTS_MAX];
     /* Rounded up: rounded down, the loop would spin during the last millisecond of a timer. */
     int wait_ms = wait_ns > 3600000000000u ? 3600000 : (int)((wait_ns + 999999) / 1000000);
@@ -129,6 +250,6 @@ bool weft_loop__turn(weft_loop *loop)
         if (w->fn)
             w->fn(w->user, event[i].events);
     }
-    free_list(&loop->dead);
+    free_dead(loop);
     return true;
 }

@@ -11,6 +11,7 @@
 #include "runtime/server/server.h"
 
 #include <stdbool.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 uint64_t weft_clock__now_ns(void);  /* monotonic, since an unspecified start */
@@ -52,9 +53,55 @@ bool weft_loop__change(weft_loop *loop, int fd, uint32_t events);
 /* Must be called before the descriptor is closed. Events already fetched for it are dropped. */
 void weft_loop__unwatch(weft_loop *loop, int fd);
 bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user);
-/* One round: calls the idle functions, waits, calls the functions of the events. false: epoll_wait
- * failed, see errno. */
+/* One round: calls the timers that are due and the idle functions, waits, calls the functions of
+ * the events. false: epoll_wait failed, see errno. */
 bool weft_loop__turn(weft_loop *loop);
+
+/* A timer, embedded in what it is for. `fn` and `user` are set by the owner. */
+typedef struct weft_timer {
+    void (*fn)(void *user);
+    void *user;
+    uint64_t at_ns;   /* time to call `fn` */
+    uint64_t heap_ns; /* its key in the heap, at most at_ns */
+    uint32_t place;   /* 0: not set */
+} weft_timer;
+
+/* Sets or moves the timer to a time of weft_clock__now_ns. false: out of memory, only if it was not
+ * set. A timer that was called is not set any more. */
+bool weft_timer__set(weft_loop *loop, weft_timer *timer, uint64_t at_ns);
+void weft_timer__cancel(weft_loop *loop, weft_timer *timer);
+
+/* -- Listening sockets (listen.c) ----------------------------------------------------------- */
+
+enum { WEFT_LISTEN_MAX = 8 };
+
+/* Sockets for one port on all addresses of a name, or one UNIX socket. */
+typedef struct weft_listener {
+    weft_loop *loop;
+    weft_loop_fn *fn; /* called while connections wait */
+    void *user;
+    int fd[WEFT_LISTEN_MAX];
+    uint32_t n;
+    int port;         /* -1: none, or a UNIX socket */
+    const char *path; /* of a UNIX socket; NULL: none */
+    weft_timer pause;
+} weft_listener;
+
+/* Listens and calls `fn` from then on. `address`: IPv4, IPv6 or a name; NULL: 127.0.0.1. `path`: a
+ * UNIX socket instead. A zeroed listener is closed. On an error the listener is to be closed. */
+WEFT_MUST_USE weft_err weft_listener__open(weft_listener *listener, weft_loop *loop,
+                                           const char *address, int port, const char *path,
+                                           weft_loop_fn *fn, void *user, weft_diag *diag);
+void weft_listener__close(weft_listener *listener);
+/* The next connection, non-blocking. -1: none is waiting, or none can be accepted now; the listener
+ * pauses in the second case, *out_full is set then. `peer` may be NULL. */
+int weft_listener__accept(weft_listener *listener, struct sockaddr_storage *peer, bool *out_full);
+/* Calls `fn` no more for a tenth of a second. */
+void weft_listener__pause(weft_listener *listener);
+
+/* Connections that each transport may hold, so that descriptors stay free for n_worker workers and
+ * their restarts. Raises the soft limit of descriptors first. 0: too few. */
+uint32_t weft_listen__connections(uint32_t n_worker);
 
 /* -- Requests ------------------------------------------------------------------------------- */
 
