@@ -4,59 +4,110 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <time.h>
 #include <zlib.h>
+
+enum {
+    FIRST_BYTES = 4096,
+    LARGE_BYTES = 1 << 20, /* bodies above may not take the last quarter of what can be held */
+    RATIO_MAX = 64,        /* decompressed to compressed bytes, above RATIO_FREE_BYTES */
+    RATIO_FREE_BYTES = 1 << 20
+};
 
 /* -- Body ----------------------------------------------------------------------------------- */
 
-bool weft_http__add_body(http_exchange *x, const char *data, size_t len)
+/* Whether the body may grow to `cap` bytes. Small requests have a quarter of the bytes to
+ * themselves, and one address may hold a quarter. */
+static bool may_hold(const http_exchange *x, size_t cap)
+{
+    const weft_http *http = x->http;
+    uint64_t more = cap - x->cap, quarter = http->held_max / 4;
+    uint64_t max = cap > LARGE_BYTES ? http->held_max - quarter : http->held_max;
+    if (x->peer && !x->peer->exempt && x->peer->held_bytes + more > quarter)
+        return false;
+    return http->held_bytes + more <= max;
+}
+
+static bool grow(http_exchange *x, size_t cap)
 {
     weft_http *http = x->http;
-    if (len > http->max_body || x->len > http->max_body - len) {
-        weft_http__fail(x, 400, "the request is larger than %llu bytes",
-                        (unsigned long long)http->max_body);
+    if (!may_hold(x, cap) && http->relieve)
+        http->relieve(http, cap - x->cap);
+    if (!may_hold(x, cap)) {
+        http->counts.refused++;
+        weft_http__fail(x, 503, "too many bytes are held by other requests");
         return false;
     }
-    if (x->len + len > x->cap) {
-        size_t cap = x->cap ? x->cap * 2 : 4096;
-        while (cap < x->len + len)
-            cap *= 2;
-        if (http->held_bytes + (cap - x->cap) > http->held_max) {
-            weft_http__fail(x, 503, "too many bytes are held by other requests");
-            return false;
-        }
-        char *body = realloc(x->body, cap);
-        if (!body) {
-            weft_http__fail(x, 500, "out of memory");
-            return false;
-        }
-        http->held_bytes += cap - x->cap;
-        x->body = body;
-        x->cap = cap;
+    char *body = realloc(x->body, cap);
+    if (!body) {
+        weft_http__fail(x, 500, "out of memory");
+        return false;
     }
-    if (len)
-        memcpy(x->body + x->len, data, len);
-    x->len += len;
+    http->held_bytes += cap - x->cap;
+    if (x->peer)
+        x->peer->held_bytes += cap - x->cap;
+    x->body = body;
+    x->cap = cap;
+    return true;
+}
+
+bool weft_http__body_room(http_exchange *x, uint64_t len, size_t *out_room)
+{
+    if (len > x->http->max_body || x->len > x->http->max_body - len) {
+        weft_http__fail_size(x);
+        return false;
+    }
+    if (x->len == x->cap) {
+        /* Doubled, so that bytes that have not arrived cost at most as much as those that have. */
+        size_t cap = x->cap ? x->cap * 2 : FIRST_BYTES;
+        if (x->announced && cap > x->announced && x->announced > x->len)
+            cap = (size_t)x->announced;
+        if (!grow(x, cap))
+            return false;
+    }
+    *out_room = x->cap - x->len < len ? x->cap - x->len : (size_t)len;
+    return true;
+}
+
+bool weft_http__add_body(http_exchange *x, const char *data, size_t len)
+{
+    while (len) {
+        size_t room = 0;
+        if (!weft_http__body_room(x, len, &room))
+            return false;
+        memcpy(x->body + x->len, data, room);
+        x->len += room;
+        data += room;
+        len -= room;
+    }
     return true;
 }
 
 void weft_http__drop_body(http_exchange *x)
 {
     x->http->held_bytes -= x->cap;
+    if (x->peer)
+        x->peer->held_bytes -= x->cap;
     free(x->body);
     x->body = NULL;
     x->len = x->cap = 0;
 }
 
-/* Content-Encoding gzip or deflate; the size limit applies to the decompressed body as well. */
-static bool inflate_body(http_exchange *x)
+/* Whether the decompressed body is too large for its compressed one: a few bytes must not cost
+ * megabytes of memory and seconds of parsing. */
+static bool is_bomb(const http_exchange *packed, const http_exchange *plain)
 {
-    http_exchange plain = {.http = x->http};
+    return plain->len > RATIO_FREE_BYTES && plain->len / RATIO_MAX > packed->len;
+}
+
+/* gzip or deflate (zlib); the size limit applies to the decompressed body as well. */
+static bool inflate_into(const http_exchange *x, http_exchange *plain)
+{
     z_stream z = {.next_in = (Bytef *)x->body, .avail_in = (uInt)x->len};
     char chunk[65536];
     int state = Z_OK;
     if (x->len > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK) {
-        weft_http__fail(x, 500, "out of memory");
+        weft_http__fail(plain, 500, "out of memory");
         return false;
     }
     bool ok = true;
@@ -65,35 +116,37 @@ static bool inflate_body(http_exchange *x)
         z.avail_out = sizeof chunk;
         state = inflate(&z, Z_NO_FLUSH);
         if (state == Z_OK || state == Z_STREAM_END)
-            ok = weft_http__add_body(&plain, chunk, sizeof chunk - z.avail_out);
+            ok = weft_http__add_body(plain, chunk, sizeof chunk - z.avail_out);
+        if (ok && is_bomb(x, plain)) {
+            weft_http__fail(plain, 400,
+                            "the body is more than %d times larger than its compressed form",
+                            RATIO_MAX);
+            ok = false;
+        }
     }
     inflateEnd(&z);
-    if (ok && state == Z_STREAM_END) {
-        weft_http__drop_body(x);
-        x->body = plain.body;
-        x->len = plain.len;
-        x->cap = plain.cap;
-        return true;
+    if (ok && (state != Z_STREAM_END || z.avail_in)) {
+        weft_http__fail(plain, 400, "the compressed body is damaged");
+        ok = false;
     }
-    weft_http__drop_body(&plain);
-    if (ok)
-        weft_http__fail(x, 400, "the compressed body is damaged");
-    else
-        weft_http__fail(x, plain.status, "%s", plain.error);
-    return false;
+    return ok;
 }
 
 bool weft_http__decode_body(http_exchange *x)
 {
-    const char *encoding =
-        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Encoding");
-    if (!encoding || strcasecmp(encoding, "identity") == 0 || x->len == 0)
+    if (!x->compressed || x->len == 0)
         return true;
-    if (strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "deflate") == 0)
-        return inflate_body(x);
-    weft_http__fail(x, 501, "content encoding '%.32s' is not supported", encoding);
-    x->accept_encoding = true;
-    return false;
+    http_exchange plain = {.http = x->http, .peer = x->peer};
+    if (!inflate_into(x, &plain)) {
+        weft_http__drop_body(&plain);
+        weft_http__fail(x, plain.status, "%s", plain.error);
+        return false;
+    }
+    weft_http__drop_body(x);
+    x->body = plain.body;
+    x->len = plain.len;
+    x->cap = plain.cap;
+    return true;
 }
 
 /* -- Answer --------------------------------------------------------------------------------- */
@@ -105,6 +158,12 @@ void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(x->error, sizeof x->error, fmt, ap);
     va_end(ap);
+}
+
+void weft_http__fail_size(http_exchange *x)
+{
+    weft_http__fail(x, 400, "the request is larger than %llu bytes",
+                    (unsigned long long)x->http->max_body);
 }
 
 void weft_http__reply(http_exchange *x, unsigned status, char *text, const char *type)
@@ -119,41 +178,77 @@ void weft_http__reply(http_exchange *x, unsigned status, char *text, const char 
     x->reply_type = type;
 }
 
-enum MHD_Result weft_http__send(http_exchange *x)
+static const char *reason_of(unsigned status)
 {
-    char json_len[24];
+    static const struct {
+        unsigned status;
+        const char *text;
+    } reasons[] = {{200, "OK"},
+                   {400, "Bad Request"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {408, "Request Timeout"},
+                   {413, "Content Too Large"},
+                   {414, "URI Too Long"},
+                   {417, "Expectation Failed"},
+                   {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"},
+                   {501, "Not Implemented"},
+                   {503, "Service Unavailable"},
+                   {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (reasons[i].status == status)
+            return reasons[i].text;
+    return "Unknown";
+}
+
+/* The header field Date, RFC 9110, 5.6.7. The names do not depend on the locale. */
+static const char *date_of(weft_http *http)
+{
+    static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t now = (time_t)(weft_clock__wall_ms() / 1000);
+    struct tm t;
+    if (now != http->date_s && gmtime_r(&now, &t)) {
+        http->date_s = now;
+        snprintf(http->date, sizeof http->date, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n",
+                 days[t.tm_wday % 7], t.tm_mday, months[t.tm_mon % 12], t.tm_year + 1900, t.tm_hour,
+                 t.tm_min, t.tm_sec);
+    }
+    return http->date;
+}
+
+size_t weft_http__write_head(http_exchange *x, const char *option, char *out, size_t size)
+{
+    char json_len[64] = "";
     if (!x->reply) {
         x->reply = weft_oip__error(x->error);
         x->reply_len = x->reply ? strlen(x->reply) : 0;
         x->reply_type = "application/json";
         x->json_len = 0;
     }
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(x->reply_len, x->reply, MHD_RESPMEM_MUST_FREE);
-    if (!r) {
-        free(x->reply);
-        x->reply = NULL;
-        return MHD_NO;
-    }
-    x->reply = NULL;
-    MHD_add_response_header(r, "Content-Type", x->reply_type);
-    if (x->json_len) {
-        snprintf(json_len, sizeof json_len, "%zu", x->json_len);
-        MHD_add_response_header(r, "Inference-Header-Content-Length", json_len);
-    }
-    if (x->accept_encoding)
-        MHD_add_response_header(r, "Accept-Encoding", "gzip, deflate");
-    if (weft_router__is_draining(x->http->router))
-        MHD_add_response_header(r, "Connection", "close");
-    enum MHD_Result queued = MHD_queue_response(x->connection, x->status, r);
-    MHD_destroy_response(r);
-    return queued;
+    x->charged = x->reply_len;
+    x->http->held_bytes += x->charged;
+    if (x->json_len)
+        snprintf(json_len, sizeof json_len, "Inference-Header-Content-Length: %zu\r\n",
+                 x->json_len);
+    int n = snprintf(
+        out, size,
+        "HTTP/1.1 %u %s\r\n%sContent-Type: %s\r\nContent-Length: %zu\r\n%s%s%s%s%s%s%s%s\r\n",
+        x->status, reason_of(x->status), date_of(x->http), x->reply_type, x->reply_len, json_len,
+        x->accept_encoding ? "Accept-Encoding: gzip, deflate\r\n" : "", x->allow ? "Allow: " : "",
+        x->allow ? x->allow : "", x->allow ? "\r\n" : "", *option ? "Connection: " : "", option,
+        *option ? "\r\n" : "");
+    return n > 0 && (size_t)n < size ? (size_t)n : 0;
 }
 
 void weft_http__free_exchange(http_exchange *x)
 {
     weft_oip__destroy_infer(x->infer);
     weft_http__drop_body(x);
+    x->http->held_bytes -= x->charged;
+    weft_http__release_peer(&x->http->peers, x->peer);
     free(x->reply);
     free(x);
 }

@@ -1,66 +1,172 @@
-/* Shared by the files of the HTTP transport, from the bottom up: http_exchange.c (body and answer
- * of one exchange), http_routes.c (what it asks for), http.c (daemons and event loop).
+/* Shared by the files of the HTTP transport, from the bottom up: http1_parse.c and http1_body.c
+ * (syntax), http_peers.c (what each address holds), http_exchange.c (body and answer of one
+ * exchange), http_routes.c (what it asks for), http_connection.c (states of a connection), http.c
+ * (ports, limits, drain).
  *
- * An exchange lives from the first header of a request to the last byte of its answer. */
+ * An exchange lives from the head of a request to the last byte of its answer; longer than its
+ * connection if the client leaves while the router has the request. */
 #ifndef WEFT_RUNTIME_SERVER_HTTP_INT_H
 #define WEFT_RUNTIME_SERVER_HTTP_INT_H
 
+#include "runtime/server/http1_parse.h"
 #include "runtime/server/oip_int.h"
 
-#include <microhttpd.h>
 #include <stdio.h>
+
+typedef struct http_connection http_connection;
+
+/* -- Peers (http_peers.c) ------------------------------------------------------------------- */
+
+/* A client's address: IPv4, the /64 of IPv6, or all clients of a UNIX socket. */
+typedef struct http_peer {
+    struct http_peer *next; /* in its bucket */
+    uint8_t key[16];
+    uint32_t n_ref; /* connections and exchanges */
+    uint32_t n_connection;
+    uint64_t held_bytes;
+    bool exempt; /* loopback and UNIX sockets: often a proxy, which stands for many clients */
+} http_peer;
+
+typedef struct http_peers {
+    http_peer **bucket;
+    uint64_t seed;
+} http_peers;
+
+bool weft_http__open_peers(http_peers *peers);
+void weft_http__close_peers(http_peers *peers);
+/* The peer of an address, with a reference. NULL: out of memory. */
+http_peer *weft_http__find_peer(http_peers *peers, const struct sockaddr_storage *address);
+void weft_http__release_peer(http_peers *peers, http_peer *peer);
+
+/* -- Ports and connections ------------------------------------------------------------------ */
+
+/* States of a connection; each has a list, in the order in which it was entered. */
+typedef enum http_state {
+    HTTP_IDLE,     /* between requests */
+    HTTP_HEAD,     /* a part of a head has arrived */
+    HTTP_BODY,     /* the head is whole, the body is not */
+    HTTP_RUNNING,  /* the router has the request */
+    HTTP_SENDING,  /* the answer is being sent */
+    HTTP_LINGERING /* closed for sending; what the client still sends is dropped */
+} http_state;
+
+enum { HTTP_STATES = HTTP_LINGERING + 1 };
+
+/* Ports are bits, so that a route can be of several. RESERVED: see weft_http__is_reserved. */
+enum { HTTP_API = 1, HTTP_METRICS = 2, HTTP_RESERVED = 4 };
+
+typedef struct http_port {
+    weft_http *http;
+    unsigned kind; /* HTTP_API or HTTP_METRICS */
+    weft_listener listener;
+    uint32_t n, limit; /* connections; a few more are accepted for health routes */
+    struct {
+        http_connection *first, *last;
+        uint32_t n;
+    } list[HTTP_STATES];
+} http_port;
+
+typedef struct http_counts {
+#define COUNT(field, name, help) uint64_t field;
+#include "runtime/server/http_counts.def"
+#undef COUNT
+} http_counts;
 
 struct weft_http {
     const weft_serve_options *options;
     weft_router *router;
     weft_loop *loop;
-    struct MHD_Daemon *api, *metrics;
+    http_port api, metrics;
+    http_peers peers;
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     uint64_t max_body;
-    uint64_t held_bytes, held_max; /* of bodies, over all exchanges */
-    uint32_t n_reading;            /* exchanges whose body is not whole yet */
-    uint32_t n_active;             /* exchanges whose body is whole, until the answer is sent */
+    uint64_t held_bytes, held_max; /* of bodies and answers, over all exchanges */
     uint64_t read_ns;              /* when the last bytes of a body arrived */
-    uint64_t polled_ns;            /* when MHD_run was last called without an event */
-    bool resumed;                  /* a connection was resumed; MHD_run has to be called */
+    /* Closes slow clients until `bytes` more can be held, as far as possible. May be NULL. */
+    void (*relieve)(weft_http *http, uint64_t bytes);
+    http_connection *runnable, *last_runnable; /* have more to do than one turn allows */
+    uint32_t n_runnable;
+    char scratch[HTTP1_HEAD_MAX]; /* bytes just received */
+    char path[HTTP1_HEAD_MAX];    /* decoded segments, while a head is routed */
+    char date[64];                /* header field, of second date_s */
+    int64_t date_s;
+    http_counts counts;
 };
 
-typedef struct http_exchange {
+/* -- One exchange (http_exchange.c) --------------------------------------------------------- */
+
+typedef struct http_exchange http_exchange;
+typedef struct http_route http_route;
+
+struct http_exchange {
     weft_http *http;
-    struct MHD_Connection *connection; /* NULL: the client is gone */
+    http_peer *peer; /* with a reference; NULL: none */
+    /* Called when the router has answered. NULL: the client is gone. */
+    void (*resume)(http_exchange *x);
+    void *connection;
+    http1_method method;
+    const http_route *route; /* NULL: none was found, the exchange has its error */
+    uint32_t model;          /* of the route; UINT32_MAX: none */
+    uint64_t announced;      /* bytes of the body; 0: unknown */
     char *body;
     size_t len, cap;
-    bool routed;
-    bool waiting; /* the request belongs to the router */
+    bool compressed; /* gzip or deflate */
+    bool has_json_len;
+    uint64_t given_json_len; /* Inference-Header-Content-Length */
+    bool waiting;            /* the request belongs to the router */
     weft_oip_infer *infer;
     unsigned status; /* 0: not decided */
     char *reply;     /* body of the answer, owned; NULL: `error` is the answer */
     size_t reply_len, json_len;
+    size_t charged; /* bytes of the answer that count as held */
     const char *reply_type;
+    const char *allow; /* methods of the path, for 405 */
     bool accept_encoding;
     char error[WEFT_REQUEST_MESSAGE_MAX];
-} http_exchange;
-
-/* -- One exchange (http_exchange.c) --------------------------------------------------------- */
+};
 
 /* Appends to the body. false: too large, too many bytes are held, or out of memory; the exchange
  * has its error then. */
 bool weft_http__add_body(http_exchange *x, const char *data, size_t len);
+/* Makes room behind the body, at least one byte and at most `len`; *out_room tells how much. Bytes
+ * written there are added to x->len by the caller. Fails as weft_http__add_body. */
+bool weft_http__body_room(http_exchange *x, uint64_t len, size_t *out_room);
 void weft_http__drop_body(http_exchange *x);
-/* Decompresses the whole body where Content-Encoding asks for it; false: the exchange has its
- * error. */
+/* Decompresses the whole body where it is compressed; false: the exchange has its error. */
 bool weft_http__decode_body(http_exchange *x);
 void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...) WEFT_PRINTF(3, 4);
+void weft_http__fail_size(http_exchange *x);
 /* Takes ownership of `text`; NULL is answered as "out of memory". */
 void weft_http__reply(http_exchange *x, unsigned status, char *text, const char *type);
-/* Queues the answer at the connection. */
-enum MHD_Result weft_http__send(http_exchange *x);
+/* Completes the answer and writes its head into `out`; returns its length. `option`: of the header
+ * Connection, "" for none. */
+size_t weft_http__write_head(http_exchange *x, const char *option, char *out, size_t size);
 void weft_http__free_exchange(http_exchange *x);
 
 /* -- Routes (http_routes.c) ----------------------------------------------------------------- */
 
-/* Finds the handler of method and path, which answers the exchange or hands it to the router
- * (`waiting` is set then). */
-void weft_http__route(http_exchange *x, const char *method, const char *url);
+/* Finds the route of the path, and its model; the exchange has its error otherwise. `x->method` is
+ * set. */
+void weft_http__find_route(http_exchange *x, unsigned port, const char *path, size_t len);
+/* Whether connections above the limit may ask for it: health. */
+bool weft_http__is_reserved(const http_route *route);
+/* Answers the exchange by its route, or hands it to the router (`waiting` is set then). */
+void weft_http__run(http_exchange *x);
+
+/* -- Connections (http_connection.c) -------------------------------------------------------- */
+
+/* Takes over a new socket. */
+void weft_http__add_connection(http_port *port, int fd, http_peer *peer);
+/* Closes the connection that is least missed. false: there is none that may be closed. */
+bool weft_http__evict(http_port *port);
+/* See weft_http.relieve. */
+void weft_http__evict_slow(weft_http *http, uint64_t bytes);
+/* Lets connections go on that had more to do. */
+void weft_http__run_runnable(weft_http *http);
+void weft_http__close_all(http_port *port);
+
+/* -- Metrics (http_metrics.c) --------------------------------------------------------------- */
+
+void weft_http__write_metrics(const weft_http *http, weft_buf *out);
 
 #endif

@@ -5,15 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEGMENTS_MAX = 8 };
-
-typedef struct path {
-    const char *at[SEGMENTS_MAX];
-    size_t len[SEGMENTS_MAX];
-    uint32_t n;
-} path;
-
-/* A matched route: the model, UINT32_MAX where the route names none. */
+/* What a route answers: the model is UINT32_MAX where the route names none. */
 typedef struct target {
     http_exchange *x;
     weft_router *router;
@@ -129,33 +121,27 @@ static void on_done(weft_request *request)
     http_exchange *x = request->user;
     bool was_waiting = x->waiting;
     x->waiting = false;
-    if (was_waiting && !x->connection) {
+    if (was_waiting && !x->resume) {
         weft_http__free_exchange(x);
         return;
     }
     write_answer(x);
-    if (was_waiting) {
-        MHD_resume_connection(x->connection);
-        x->http->resumed = true;
-    }
+    if (was_waiting)
+        x->resume(x);
 }
 
 /* Length of the JSON in the body; *out_raw: the body is the raw data of one input. false: the
  * header is present and not a valid length. */
 static bool read_json_len(http_exchange *x, size_t *out_len, bool *out_raw)
 {
-    const char *text = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
-                                                   "Inference-Header-Content-Length");
     *out_len = x->len;
     *out_raw = false;
-    if (!text)
+    if (!x->has_json_len)
         return true;
-    char *end;
-    unsigned long long n = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || n > x->len)
+    if (x->given_json_len > x->len)
         return false;
-    *out_len = (size_t)n;
-    *out_raw = n == 0;
+    *out_len = (size_t)x->given_json_len;
+    *out_raw = *out_len == 0;
     return true;
 }
 
@@ -189,67 +175,69 @@ static void post_infer(const target *t)
     x->waiting = x->status == 0;
 }
 
-/* -- The table ------------------------------------------------------------------------------ */
+/* -- Metrics -------------------------------------------------------------------------------- */
 
-/* "*" matches a model, "#" its version, "?" any one segment. */
-static const struct {
-    const char *method, *pattern;
-    route_fn *fn;
-} routes[] = {
-    {"GET", "v2/health/live", get_live},
-    {"GET", "v2/health/ready", get_ready},
-    {"GET", "v2", get_server},
-    {"GET", "v2/models/stats", get_stats},
-    {"GET", "v2/models/*", get_model},
-    {"GET", "v2/models/*/ready", get_model_ready},
-    {"GET", "v2/models/*/config", get_model_config},
-    {"GET", "v2/models/*/stats", get_stats},
-    {"POST", "v2/models/*/infer", post_infer},
-    {"GET", "v2/models/*/versions/#", get_model},
-    {"GET", "v2/models/*/versions/#/ready", get_model_ready},
-    {"GET", "v2/models/*/versions/#/config", get_model_config},
-    {"GET", "v2/models/*/versions/#/stats", get_stats},
-    {"POST", "v2/models/*/versions/#/infer", post_infer},
-    {"POST", "v2/repository/index", post_index},
-    {"POST", "v2/repository/?/index", post_index},
-    {"POST", "v2/repository/models/?/load", refuse_control},
-    {"POST", "v2/repository/models/?/unload", refuse_control},
-    {"POST", "v2/models/*/generate", refuse_unsupported},
-    {"POST", "v2/models/*/generate_stream", refuse_unsupported},
-    {"GET", "v2/systemsharedmemory/status", refuse_unsupported},
-    {"GET", "v2/cudasharedmemory/status", refuse_unsupported},
-    {"POST", "v2/systemsharedmemory/region/?/register", refuse_unsupported},
-    {"POST", "v2/systemsharedmemory/region/?/unregister", refuse_unsupported},
-    {"POST", "v2/systemsharedmemory/unregister", refuse_unsupported},
-    {"POST", "v2/cudasharedmemory/region/?/register", refuse_unsupported},
-    {"POST", "v2/cudasharedmemory/region/?/unregister", refuse_unsupported},
-    {"POST", "v2/cudasharedmemory/unregister", refuse_unsupported},
-    {"GET", "v2/trace/setting", refuse_unsupported},
-    {"POST", "v2/trace/setting", refuse_unsupported},
-    {"GET", "v2/logging", refuse_unsupported},
-    {"POST", "v2/logging", refuse_unsupported},
-};
-
-/* Splits at slashes; empty segments are skipped. false: more segments than any route has. */
-static bool split(const char *url, path *out)
+static void get_metrics(const target *t)
 {
-    out->n = 0;
-    while (*url) {
-        if (*url == '/') {
-            url++;
-            continue;
-        }
-        size_t len = strcspn(url, "/");
-        if (out->n == SEGMENTS_MAX)
-            return false;
-        out->at[out->n] = url;
-        out->len[out->n++] = len;
-        url += len;
-    }
-    return true;
+    weft_http *http = t->x->http;
+    weft_buf text = {0};
+    weft_metrics__write(http->router, http->options->nv_metrics, &text);
+    weft_http__write_metrics(http, &text);
+    weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, &text);
+    if (text.failed)
+        weft_buf_finish(&text);
+    weft_http__reply(t->x, 200, text.at, "text/plain; version=0.0.4; charset=utf-8");
 }
 
-static bool matches(const path *p, const char *pattern, int *out_model, int *out_version)
+/* -- The table ------------------------------------------------------------------------------ */
+
+struct http_route {
+    http1_method method; /* GET is HEAD as well */
+    const char *pattern;
+    route_fn *fn;
+    unsigned ports;
+};
+
+/* "*" matches a model, "#" its version, "?" any one segment. */
+static const http_route routes[] = {
+    {HTTP1_GET, "v2/health/live", get_live, HTTP_API | HTTP_METRICS | HTTP_RESERVED},
+    {HTTP1_GET, "v2/health/ready", get_ready, HTTP_API | HTTP_METRICS | HTTP_RESERVED},
+    {HTTP1_GET, "metrics", get_metrics, HTTP_METRICS},
+    {HTTP1_GET, "v2", get_server, HTTP_API},
+    {HTTP1_GET, "v2/models/stats", get_stats, HTTP_API},
+    {HTTP1_GET, "v2/models/*", get_model, HTTP_API},
+    {HTTP1_GET, "v2/models/*/ready", get_model_ready, HTTP_API},
+    {HTTP1_GET, "v2/models/*/config", get_model_config, HTTP_API},
+    {HTTP1_GET, "v2/models/*/stats", get_stats, HTTP_API},
+    {HTTP1_POST, "v2/models/*/infer", post_infer, HTTP_API},
+    {HTTP1_GET, "v2/models/*/versions/#", get_model, HTTP_API},
+    {HTTP1_GET, "v2/models/*/versions/#/ready", get_model_ready, HTTP_API},
+    {HTTP1_GET, "v2/models/*/versions/#/config", get_model_config, HTTP_API},
+    {HTTP1_GET, "v2/models/*/versions/#/stats", get_stats, HTTP_API},
+    {HTTP1_POST, "v2/models/*/versions/#/infer", post_infer, HTTP_API},
+    {HTTP1_POST, "v2/repository/index", post_index, HTTP_API},
+    {HTTP1_POST, "v2/repository/?/index", post_index, HTTP_API},
+    {HTTP1_POST, "v2/repository/models/?/load", refuse_control, HTTP_API},
+    {HTTP1_POST, "v2/repository/models/?/unload", refuse_control, HTTP_API},
+    {HTTP1_POST, "v2/models/*/generate", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/models/*/generate_stream", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, "v2/systemsharedmemory/status", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, "v2/cudasharedmemory/status", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/systemsharedmemory/region/?/register", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/systemsharedmemory/region/?/unregister", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/systemsharedmemory/unregister", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/cudasharedmemory/region/?/register", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/cudasharedmemory/region/?/unregister", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/cudasharedmemory/unregister", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, "v2/trace/setting", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/trace/setting", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, "v2/logging", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, "v2/logging", refuse_unsupported, HTTP_API},
+};
+
+enum { N_ROUTES = sizeof routes / sizeof routes[0] };
+
+static bool matches(const http1_path *p, const char *pattern, int *out_model, int *out_version)
 {
     uint32_t i = 0;
     *out_model = *out_version = -1;
@@ -271,7 +259,7 @@ static bool matches(const path *p, const char *pattern, int *out_model, int *out
 }
 
 /* Sets the model of the target. false: no such model or version; the exchange has its error. */
-static bool find_target(target *t, const path *p, int model, int version)
+static bool find_target(target *t, const http1_path *p, int model, int version)
 {
     if (model >= 0) {
         t->model = weft_router__find(t->router, p->at[model], p->len[model]);
@@ -290,25 +278,53 @@ static bool find_target(target *t, const path *p, int model, int version)
     return true;
 }
 
-void weft_http__route(http_exchange *x, const char *method, const char *url)
+/* The methods of a path that has no route of the method asked for. */
+static const char *allowed_methods(bool get, bool post)
 {
-    path p;
-    bool known = false;
-    target t = {.x = x, .router = x->http->router, .model = UINT32_MAX};
-    size_t n = split(url, &p) ? sizeof routes / sizeof routes[0] : 0;
-    for (size_t i = 0; i < n; i++) {
-        int model, version;
-        if (!matches(&p, routes[i].pattern, &model, &version))
-            continue;
-        known = true;
-        if (strcmp(routes[i].method, method) != 0)
-            continue;
-        if (find_target(&t, &p, model, version))
-            routes[i].fn(&t);
+    return get ? (post ? "GET, HEAD, POST" : "GET, HEAD") : "POST";
+}
+
+void weft_http__find_route(http_exchange *x, unsigned port, const char *path, size_t len)
+{
+    http1_path p;
+    bool get = false, post = false;
+    http1_method method = x->method == HTTP1_HEAD ? HTTP1_GET : x->method;
+    const char *why = weft_http1__split_path(path, len, x->http->path, &p);
+    if (why) {
+        weft_http__fail(x, 400, "%s", why);
         return;
     }
-    if (known)
+    for (size_t i = 0; i < N_ROUTES && p.n <= HTTP1_SEGMENTS_MAX; i++) {
+        const http_route *r = &routes[i];
+        target t = {.x = x, .router = x->http->router, .model = UINT32_MAX};
+        int model, version;
+        if (!(r->ports & port) || !matches(&p, r->pattern, &model, &version))
+            continue;
+        get = get || r->method == HTTP1_GET;
+        post = post || r->method == HTTP1_POST;
+        if (r->method != method)
+            continue;
+        if (find_target(&t, &p, model, version)) {
+            x->route = r;
+            x->model = t.model;
+        }
+        return;
+    }
+    if (get || post) {
+        x->allow = allowed_methods(get, post);
         weft_http__fail(x, 405, "Method Not Allowed");
-    else
+    } else
         weft_http__fail(x, 404, "Not Found");
+}
+
+bool weft_http__is_reserved(const http_route *route)
+{
+    return route && (route->ports & HTTP_RESERVED);
+}
+
+void weft_http__run(http_exchange *x)
+{
+    const target t = {.x = x, .router = x->http->router, .model = x->model};
+    if (weft_http__decode_body(x))
+        x->route->fn(&t);
 }

@@ -35,9 +35,13 @@ typedef enum weft_log_level {
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
-    const char *address; /* NULL: 127.0.0.1 */
+    const char *address; /* IPv4, IPv6 or a name; NULL: 127.0.0.1 */
     int http_port;       /* 0: any free port; < 0: off */
     int grpc_port, metrics_port;
+    const char *http_path, *grpc_path,
+        *metrics_path;             /* UNIX sockets instead of ports; NULL: none */
+    uint32_t max_connections;      /* of each transport; 0: as many as the descriptors allow */
+    uint32_t max_peer_connections; /* of one address; 0: a quarter, loopback without a limit */
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;
     uint64_t max_request_bytes; /* 0: 64 MiB */

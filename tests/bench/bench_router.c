@@ -1,4 +1,4 @@
-/* For bench_router: a bare libmicrohttpd handler, and a client that times two servers in turn.
+/* For bench_router: a bare handler, and a client that times two servers in turn.
  *
  *   bench_router_c bare ANSWER_BYTES               prints its port, then answers every request
  *   bench_router_c time ROUNDS REQUESTS PATH BODY PORT PORT...
@@ -6,7 +6,6 @@
  * `time` prints a line a round: for each port the median and 99th percentile of a request in us, on
  * a connection that is kept, one request at a time. */
 #include <arpa/inet.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -21,56 +20,60 @@ enum { PORTS_MAX = 4, REPLY_BYTES = 65536 };
 
 /* -- The bare handler ----------------------------------------------------------------------- */
 
-static char *answer;
-static size_t answer_len;
-
-static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url,
-                                  const char *method, const char *version, const char *upload,
-                                  size_t *upload_len, void **state)
+/* Whether the bytes of a connection hold a whole request: a head and as many bytes as it says. */
+static int is_whole(const char *in, size_t len)
 {
-    static int seen;
-    (void)user, (void)url, (void)method, (void)version, (void)upload;
-    if (!*state) {
-        *state = &seen;
-        return MHD_YES;
-    }
-    if (*upload_len) {
-        *upload_len = 0;
-        return MHD_YES;
-    }
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(answer_len, answer, MHD_RESPMEM_PERSISTENT);
-    if (!r)
-        return MHD_NO;
-    MHD_add_response_header(r, "Content-Type", "application/json");
-    enum MHD_Result queued = MHD_queue_response(connection, 200, r);
-    MHD_destroy_response(r);
-    return queued;
+    const char *end = strstr(in, "\r\n\r\n");
+    const char *length = end ? strcasestr(in, "\r\nContent-Length:") : NULL;
+    size_t body = length && length < end ? strtoul(length + 17, NULL, 10) : 0;
+    return end && len >= (size_t)(end + 4 - in) + body;
 }
 
-/* The handler is driven by an epoll loop of ours, as in the server. */
+/* The least that an event loop does for a request: one connection at a time, one receive, one send.
+ */
+static int serve_connection(int loop, int fd, const char *answer, size_t answer_len)
+{
+    static char in[REPLY_BYTES + 1];
+    struct epoll_event event = {.events = EPOLLIN};
+    size_t len = 0;
+    epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event);
+    while (epoll_wait(loop, &event, 1, -1) >= 0) {
+        ssize_t n = recv(fd, in + len, REPLY_BYTES - len, 0);
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+        in[len] = '\0';
+        if (!is_whole(in, len))
+            continue;
+        len = 0;
+        if (send(fd, answer, answer_len, MSG_NOSIGNAL) != (ssize_t)answer_len)
+            break;
+    }
+    return close(fd);
+}
+
 static int serve_bare(size_t bytes)
 {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct epoll_event event = {.events = EPOLLIN};
-    answer_len = bytes;
-    answer = malloc(bytes + 1);
-    struct MHD_Daemon *d =
-        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, NULL, MHD_OPTION_SOCK_ADDR,
-                         (struct sockaddr *)&to, MHD_OPTION_END);
-    int loop = epoll_create1(0);
-    if (!d || !answer || loop < 0)
+    socklen_t len = sizeof to;
+    int fd = socket(AF_INET, SOCK_STREAM, 0), loop = epoll_create1(0), on = 1;
+    char *answer = malloc(bytes + 256);
+    if (!answer || loop < 0 || bind(fd, (struct sockaddr *)&to, len) != 0 || listen(fd, 16) != 0 ||
+        getsockname(fd, (struct sockaddr *)&to, &len) != 0)
         return 1;
-    memset(answer, ' ', bytes);
-    int fd = MHD_get_daemon_info(d, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event);
-    printf("%d\n", MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port);
+    int head = sprintf(answer,
+                       "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                       "Content-Length: %zu\r\n\r\n",
+                       bytes);
+    memset(answer + head, ' ', bytes);
+    printf("%d\n", ntohs(to.sin_port));
     fflush(stdout);
     for (;;) {
-        MHD_UNSIGNED_LONG_LONG ms;
-        int wait = MHD_get_timeout(d, &ms) == MHD_YES ? (int)ms : -1;
-        if (epoll_wait(loop, &event, 1, wait) < 0 || MHD_run(d) != MHD_YES)
+        int client = accept(fd, NULL, NULL);
+        if (client < 0)
             return 1;
+        setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        serve_connection(loop, client, answer, (size_t)head + bytes);
     }
 }
 

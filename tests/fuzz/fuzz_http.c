@@ -1,4 +1,4 @@
-/* HTTP requests as libmicrohttpd delivers them: bodies into tensors, and paths into routes.
+/* HTTP requests behind the parser of heads: bodies into tensors, and paths into routes.
  *
  * First byte of the input: 0 an infer body (model, length of the JSON as two bytes, body), 1 a raw
  * body (model, body), 2 a request (method, path, newline, body). Checked: all data of the tensors
@@ -92,26 +92,24 @@ static void read_body(const uint8_t *data, size_t size, bool raw)
 /* A router without workers: accepted requests wait until it gives up. */
 static void route(const uint8_t *data, size_t size)
 {
-    static const char *const methods[] = {"GET", "POST", "PUT", "HEAD"};
+    static const http1_method methods[] = {HTTP1_GET, HTTP1_POST, HTTP1_PUT, HTTP1_HEAD};
     static const weft_serve_options options = {.bundle = ""};
     router_model model[OIP_MODELS] = {0};
     weft_router router = {
         .options = &options, .bundle = &subject.bundle, .model = model, .timeout_ns = 1000000000};
-    weft_http http = {.options = &options, .router = &router};
+    static weft_http http;
+    http = (weft_http){
+        .options = &options, .router = &router, .max_body = UINT32_MAX, .held_max = UINT32_MAX};
     http_exchange *x = calloc(1, sizeof *x);
     const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
     size_t url_len = end ? (size_t)(end - data) : size;
-    /* Copied by a loop: the bytes need not end with NUL, which checked string functions require. */
-    char *url = url_len ? calloc(url_len, 1) : NULL;
-    if (!x || !url) {
+    if (!x || !url_len || url_len > HTTP1_HEAD_MAX) {
         free(x);
-        free(url);
         return;
     }
-    memcpy(url, data + 1, url_len - 1);
     for (int i = 0; i < OIP_MODELS; i++)
         model[i] = (router_model){.program = &subject.program[i], .largest_bucket = 1};
-    *x = (http_exchange){.http = &http};
+    *x = (http_exchange){.http = &http, .method = methods[data[0] % 4]};
     if (end) {
         x->len = size - url_len - 1;
         x->body = malloc(x->len ? x->len : 1);
@@ -120,8 +118,11 @@ static void route(const uint8_t *data, size_t size)
         else
             x->len = 0;
     }
-    weft_http__route(x, methods[data[0] % 4], url);
-    free(url);
+    weft_http__find_route(x, HTTP_API, (const char *)data + 1, url_len - 1);
+    if ((x->status == 0) != (x->route != NULL))
+        abort();
+    if (x->route)
+        weft_http__run(x);
     if (x->waiting) {
         weft_router__give_up(&router); /* frees the exchange, which has no connection */
         return;

@@ -130,9 +130,14 @@ BAD_ROUTES = [
     ("GET", "/v2/models/digits/versions/01", 404), ("GET", "/v2/models/digits/versions", 404),
     ("POST", "/v2/models/digits/versions/2/infer", 404),
     ("GET", "/v2/models/digi", 404), ("GET", "/v2/models/digitss", 404),
-    ("GET", "/v2/models/../../etc/passwd", 404), ("GET", "/v2/models/%2e%2e%2fetc", 404),
-    ("GET", "/v2/models/%00", 404), ("GET", "/v2/models/%ff%fe", 404), ("GET", "/v2/models/%25s%25n", 404),
-    ("GET", "/v2/models/" + "a" * 2000, 404), ("GET", "/" * 2000, 404), ("GET", "/v2" * 500, 404),
+    ("GET", "/v2/models/%ff%fe", 404), ("GET", "/v2/models/%25s%25n", 404),
+    ("GET", "/v2/models/" + "a" * 2000, 404), ("GET", "/v2" * 500, 404), ("GET", "/v2/models/" + "a" * 9000, 414),
+    # Paths that proxies and servers read in different ways.
+    ("GET", "/v2/models/../../etc/passwd", 400), ("GET", "/v2/models/%2e%2e%2fetc", 400),
+    ("GET", "/v2/models%2Fdigits", 400), ("POST", "/v2/models%2Fdigits/infer", 400),
+    ("POST", "/v2/models%2fdigits%2finfer", 400), ("POST", "/v2/models/digits%5Cinfer", 400),
+    ("GET", "/v2/models/%00", 400), ("GET", "/v2/models/digits%0d", 400), ("GET", "/v2/models/%2", 400),
+    ("GET", "/" * 2000, 400), ("GET", "//v2", 400), ("GET", "/v2//models/digits", 400), ("GET", "/v2/./models", 400),
     ("GET", "/v2/models/digits/infer", 405), ("PUT", "/v2/models/digits/infer", 405),
     ("DELETE", "/v2/models/digits", 405), ("POST", "/v2", 405), ("POST", "/v2/health/ready", 405),
     ("GET", "/v2/repository/index", 405), ("OPTIONS", "/v2/health/live", 405),
@@ -170,13 +175,20 @@ def check_routes(s):
         assert headers["content-type"] == "application/json"
     status, headers, _ = s.request("POST", "/v2/models/digits/infer", b"x", {"Content-Encoding": "br"})
     assert status == 501 and headers["accept-encoding"] == "gzip, deflate", headers
-    # HEAD is not supported; whatever the answer, the connection must stay usable.
+    # HEAD: the head of GET, no body, and the connection stays usable.
     c = s.connect()
     for method in ("HEAD", "GET"):
         c.request(method, "/v2/health/live")
         reply = c.getresponse()
-        reply.read()
-    assert reply.status == 200
+        body = reply.read()
+        assert reply.status == 200 and int(reply.getheader("Content-Length")) == 13, reply.getheaders()
+        assert len(body) == (13 if method == "GET" else 0), body
+    for path, allow in (("/v2/models/digits/infer", "POST"), ("/v2/health/live", "GET, HEAD")):
+        assert s.request("DELETE", path)[1]["allow"] == allow
+    # One trailing slash, an encoded letter, a query and an absolute URL are the same path.
+    for path in ("/v2/models/digits/", "/v2/models/%64igits", "/v2/models/digits?a=/../b",
+                 "http://any.host:1/v2/models/digits"):
+        assert s.get(path)[1]["name"] == "digits", path
 
 
 def head_of(path, length, more=""):
