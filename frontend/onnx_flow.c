@@ -297,13 +297,21 @@ typedef struct rounds {
     bool *open; /* [carried][dim]: changes from round to round */
 } rounds;
 
+/* ir/body.c: a body takes such a dim as a symbol of its own. */
+static bool is_computed(weft_onnx_call *c, weft_dim d)
+{
+    const weft_dimpool *pool = weft_module_dims(c->cx->m);
+    return !weft_dim_is_const(d) && weft_dim_is_data(pool, d) &&
+           weft_dim_as_symbol(pool, d) == UINT32_MAX;
+}
+
 static void set_carried(weft_onnx_call *c, rounds *r)
 {
     for (uint32_t i = 0; i < r->n_carried; i++) {
         weft_ttype *t = &r->formal[r->first + i];
         *t = *weft_onnx__type(c, r->carried[i]);
         for (uint32_t k = 0; k < t->rank; k++)
-            if (r->open[i * WEFT_RANK_MAX + k])
+            if (r->open[i * WEFT_RANK_MAX + k] || is_computed(c, t->dim[k]))
                 t->dim[k] = weft_dim_fresh(weft_module_dims(c->cx->m));
     }
 }
@@ -432,7 +440,8 @@ static weft_err import_scan(weft_onnx_call *c)
         *to = (weft_ttype){.dtype = t.dtype, .rank = (uint8_t)(t.rank - 1)};
         for (uint32_t d = 0, k = 0; d < t.rank; d++)
             if (d != axis)
-                to->dim[k++] = t.dim[d];
+                to->dim[k++] = is_computed(c, t.dim[d]) ? weft_dim_fresh(weft_module_dims(c->cx->m))
+                                                        : t.dim[d];
     }
     WEFT_TRY(import_rounds(c, &r));
     return put_node(c, &(body *){&r.body}, 1, c->in, c->n_in, (uint32_t)n_out);

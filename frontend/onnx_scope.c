@@ -53,12 +53,15 @@ static weft_val capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v)
     if (weft_map_get(nest->inner, v.i, &found))
         return (weft_val){(uint32_t)found};
     const char *name = weft_arena_printf(cx->arena, "in%u", weft_graph_input_count(nest->g));
-    weft_val inner = weft_graph_add_input(nest->g, name, weft_val_type(cx->m, v));
-    const weft_dim *content = weft_contents_get(cx->contents, v, &n);
-    if (content)
-        weft_contents_set(cx->contents, inner, content, n);
+    weft_type type = weft_body_capture_type(nest->g, nest->captured.at, nest->captured.len, v);
+    weft_val inner = weft_graph_add_input(nest->g, name, type);
     weft_map_put(nest->inner, v.i, inner.i);
     WEFT_VEC_PUSH(cx->arena, &nest->captured, v);
+    const weft_dim *content = weft_contents_get(cx->contents, v, &n);
+    weft_dim *known = content ? weft_arena_array(cx->arena, (size_t)n + 1, sizeof *known) : NULL;
+    if (content && weft_body_capture_content(nest->g, nest->captured.at, nest->captured.len,
+                                             content, n, known))
+        weft_contents_set(cx->contents, inner, known, n);
     return inner;
 }
 

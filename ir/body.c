@@ -2,7 +2,8 @@
  *
  * A body shares the symbols of the graph around it: the types of its inputs are those of the
  * operands, so that what is known outside is known inside. A dim of a carried value that changes
- * from round to round is a data symbol of the body's own. A result of a node has the dims that all
+ * from round to round, and one that is computed from data symbols, is a data symbol of the body's
+ * own. A result of a node has the dims that all
  * its bodies give it, if they are known outside; else it is known at run time only. */
 #include "ir/ir_int.h"
 
@@ -232,16 +233,75 @@ static void visit_seen(void *user, weft_dim symbol, const char *name)
 
 /* -- From operands to inputs ---------------------------------------------------------------- */
 
-static void sync_content(weft_graph *body, weft_val operand, weft_val input,
+/* An expression of data symbols, such as the sum of two sizes. A body takes it as one data symbol
+ * of its own, because only the dims of its inputs tell what it is there. */
+static bool is_computed(const weft_dimpool *pool, weft_dim d)
+{
+    return !weft_dim_is_const(d) && weft_dim_is_data(pool, d) &&
+           weft_dim_as_symbol(pool, d) == UINT32_MAX;
+}
+
+/* The dim of the body's inputs for dim `d` of its captures, its last n inputs; 0: none has it. */
+static weft_dim find_inner(const weft_graph *body, const weft_val *captured, uint32_t n, weft_dim d)
+{
+    const weft_module *m = body->m;
+    uint32_t first = body->inputs.len - n;
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_ttype *from = weft_val_ttype(m, captured[i]);
+        const weft_ttype *to = weft_val_ttype(m, body->inputs.at[first + i].val);
+        for (uint32_t k = 0; from->rank == to->rank && k < from->rank; k++)
+            if (from->dim[k] == d && !is_computed(m->dims, to->dim[k]) &&
+                weft_dim_is_data(m->dims, to->dim[k]))
+                return to->dim[k];
+    }
+    return 0;
+}
+
+weft_type weft_body_capture_type(weft_graph *body, const weft_val *captured, uint32_t n, weft_val v)
+{
+    weft_module *m = body->m;
+    weft_ttype t = *weft_val_ttype(m, v);
+    for (uint32_t k = 0; k < t.rank; k++) {
+        weft_dim whole = t.dim[k];
+        if (!is_computed(m->dims, whole))
+            continue;
+        t.dim[k] = find_inner(body, captured, n, whole);
+        for (uint32_t i = 0; !t.dim[k] && i < k; i++)
+            t.dim[k] = weft_val_ttype(m, v)->dim[i] == whole ? t.dim[i] : 0;
+        if (!t.dim[k])
+            t.dim[k] = weft_dim_fresh(m->dims);
+    }
+    return weft_type_intern(m, &t);
+}
+
+bool weft_body_capture_content(weft_graph *body, const weft_val *captured, uint32_t n,
+                               const weft_dim *content, uint32_t n_content, weft_dim *out)
+{
+    for (uint32_t i = 0; i < n_content; i++) {
+        out[i] = content[i];
+        if (!weft_dim_is_const(content[i]) && weft_dim_is_data(body->m->dims, content[i]))
+            out[i] = find_inner(body, captured, n, content[i]);
+        if (!out[i] && content[i])
+            return false;
+    }
+    return true;
+}
+
+static void sync_content(weft_graph *body, const weft_val *captured, uint32_t n, uint32_t which,
                          weft_contents *contents)
 {
-    uint32_t n = 0;
-    const weft_dim *content = weft_contents_get(contents, operand, &n);
-    seen s = {.g = body, .all = content != NULL};
-    for (uint32_t i = 0; s.all && i < n; i++)
-        each_symbol(body->m, content[i], visit_seen, &s);
+    uint32_t n_content = 0;
+    const weft_dim *content = weft_contents_get(contents, captured[which], &n_content);
+    if (!content)
+        return;
+    weft_dim *inner = weft_arena_array(body->m->arena, (size_t)n_content + 1, sizeof *inner);
+    seen s = {.g = body,
+              .all = weft_body_capture_content(body, captured, n, content, n_content, inner)};
+    for (uint32_t i = 0; s.all && i < n_content; i++)
+        each_symbol(body->m, inner[i], visit_seen, &s);
     if (s.all)
-        weft_contents_set(contents, input, content, n);
+        weft_contents_set(contents, body->inputs.at[body->inputs.len - n + which].val, inner,
+                          n_content);
 }
 
 /* The type of a slice; false: the operand does not have the axis. */
@@ -267,8 +327,32 @@ static void sync_carried(weft_module *m, weft_val operand, weft_val input)
         return;
     for (uint32_t k = 0; k < t.rank; k++)
         if (!weft_dim_is_data(m->dims, t.dim[k]))
-            t.dim[k] = from->dim[k];
+            t.dim[k] = is_computed(m->dims, from->dim[k]) ? weft_dim_fresh(m->dims) : from->dim[k];
     weft_val_set_type(m, input, weft_type_intern(m, &t));
+}
+
+/* `t`: the type of a slice of the operand. */
+static void sync_slice(weft_module *m, weft_ttype t, weft_val input)
+{
+    const weft_ttype *old = weft_val_ttype(m, input);
+    for (uint32_t k = 0; k < t.rank; k++) {
+        bool kept = old->rank == t.rank && weft_dim_is_data(m->dims, old->dim[k]) &&
+                    !is_computed(m->dims, old->dim[k]);
+        if (is_computed(m->dims, t.dim[k]))
+            t.dim[k] = kept ? old->dim[k] : weft_dim_fresh(m->dims);
+    }
+    weft_val_set_type(m, input, weft_type_intern(m, &t));
+}
+
+static void sync_captures(weft_module *m, weft_node n, const weft_flow_layout *l, uint32_t b,
+                          weft_val *captured)
+{
+    weft_graph *body = weft_node_body(m, n, b);
+    for (uint32_t k = 0; k < l->n_capture[b]; k++)
+        captured[k] = weft_node_in(m, n, l->first_capture[b] + k);
+    for (uint32_t k = 0; k < l->n_capture[b]; k++)
+        weft_val_set_type(m, weft_graph_input(body, l->n_formal + k),
+                          weft_body_capture_type(body, captured, l->n_capture[b], captured[k]));
 }
 
 void weft_body_sync(weft_graph *g, weft_node n, weft_contents *contents)
@@ -286,16 +370,14 @@ void weft_body_sync(weft_graph *g, weft_node n, weft_contents *contents)
             weft_ttype t;
             weft_val operand = weft_node_in(m, n, l.first_carried + l.n_carried + k);
             if (slice_type(m, n, k, weft_val_ttype(m, operand), &t))
-                weft_val_set_type(m, weft_graph_input(body, l.n_carried + k),
-                                  weft_type_intern(m, &t));
+                sync_slice(m, t, weft_graph_input(body, l.n_carried + k));
         }
-        for (uint32_t k = 0; k < l.n_capture[b]; k++)
-            weft_val_set_type(m, weft_graph_input(body, l.n_formal + k),
-                              weft_val_type(m, weft_node_in(m, n, l.first_capture[b] + k)));
+        weft_val *captured =
+            weft_arena_array(m->arena, (size_t)l.n_capture[b] + 1, sizeof *captured);
+        sync_captures(m, n, &l, b, captured);
         list_symbols(body, g);
         for (uint32_t k = 0; k < l.n_capture[b]; k++)
-            sync_content(body, weft_node_in(m, n, l.first_capture[b] + k),
-                         weft_graph_input(body, l.n_formal + k), contents);
+            sync_content(body, captured, l.n_capture[b], k, contents);
     }
 }
 
@@ -327,11 +409,23 @@ static weft_dim unknown_dim(inferrer *x, uint32_t i, uint32_t k)
     return weft_dim_fresh(x->pool);
 }
 
-/* A dim of a body that is known outside. */
-static bool is_visible(const inferrer *x, weft_dim d)
+/* A dim of body `b` that is known outside: *d becomes the dim there. */
+static bool is_visible(const inferrer *x, uint32_t b, weft_dim *out)
 {
+    const weft_graph *body = weft_node_body(x->m, x->n, b);
+    weft_dim d = *out;
     if (!weft_dim_is_data(x->pool, d))
         return true;
+    for (uint32_t i = 0; i < x->l.n_capture[b]; i++) {
+        const weft_ttype *in = weft_val_ttype(x->m, weft_graph_input(body, x->l.n_formal + i));
+        const weft_ttype *from =
+            weft_val_ttype(x->m, weft_node_in(x->m, x->n, x->l.first_capture[b] + i));
+        for (uint32_t k = 0; in->rank == from->rank && k < in->rank; k++)
+            if (in->dim[k] == d) {
+                *out = from->dim[k];
+                return true;
+            }
+    }
     for (uint32_t i = 0; i < weft_node_in_count(x->m, x->n); i++) {
         weft_val v = weft_node_in(x->m, x->n, i);
         const weft_ttype *t = v.i ? weft_val_ttype(x->m, v) : NULL;
@@ -360,9 +454,12 @@ static weft_err infer_if(inferrer *x, weft_ttype *out, uint32_t n_out)
                         "file",
                         op_name(x), a->rank, b->rank, i);
         out[i] = *a;
-        for (uint32_t k = 0; k < a->rank; k++)
-            if (a->dim[k] != b->dim[k] || !is_visible(x, a->dim[k]))
+        for (uint32_t k = 0; k < a->rank; k++) {
+            weft_dim other = b->dim[k];
+            bool known = is_visible(x, 0, &out[i].dim[k]) && is_visible(x, 1, &other);
+            if (!known || out[i].dim[k] != other)
                 out[i].dim[k] = unknown_dim(x, i, k);
+        }
     }
     return WEFT_ERR_OK;
 }
@@ -450,8 +547,9 @@ static weft_err infer_stacked(inferrer *x, uint32_t i, weft_ttype *out)
             out->dim[k] = trip_count(x, result);
             continue;
         }
-        out->dim[k] = is_visible(x, t->dim[d]) ? t->dim[d] : unknown_dim(x, result, k);
-        d++;
+        out->dim[k] = t->dim[d++];
+        if (!is_visible(x, 0, &out->dim[k]))
+            out->dim[k] = unknown_dim(x, result, k);
     }
     return WEFT_ERR_OK;
 }

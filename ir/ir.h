@@ -375,6 +375,13 @@ void weft_contents_set(weft_contents *c, weft_val v, const weft_dim *dim, uint32
 /* Gives the inputs of a node's bodies the types and contents of its operands, and the bodies the
  * symbols of `g`. Before the types of the bodies are inferred. */
 void weft_body_sync(weft_graph *g, weft_node n, weft_contents *contents);
+/* The type of an input of `body` that captures `v`. captured: the values around it that its last n
+ * inputs are. */
+weft_type weft_body_capture_type(weft_graph *body, const weft_val *captured, uint32_t n,
+                                 weft_val v);
+/* The same for a content; false: the body cannot know it. */
+bool weft_body_capture_content(weft_graph *body, const weft_val *captured, uint32_t n,
+                               const weft_dim *content, uint32_t n_content, weft_dim *out);
 WEFT_MUST_USE weft_err weft_node_infer(weft_graph *g, weft_node n, weft_contents *contents,
                                        weft_diag *diag, weft_ttype *out, uint32_t n_out);
 /* The same for a node that an importer made: what inference assumes of sizes becomes requirements

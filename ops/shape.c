@@ -296,6 +296,9 @@ weft_err weft_infer_expand(weft_infer_ctx *cx)
         uint32_t rank = s->dim[0] > x->rank ? (uint32_t)s->dim[0] : x->rank;
         weft_ttype *out = weft_infer__out(cx, 0, x->dtype, rank);
         weft_infer__fresh(cx, out);
+        for (uint32_t k = 0; k < x->rank; k++) /* a size other than 1 stays */
+            if (weft_dim_is_const(x->dim[k]) && x->dim[k] != 1)
+                out->dim[rank - x->rank + k] = x->dim[k];
         return WEFT_ERR_OK;
     }
     if (n > WEFT_RANK_MAX)
