@@ -58,9 +58,6 @@ char *weft_oip__error(const char *text);
 int64_t weft_oip__shown_dim(weft_dim dim);
 const char *const *weft_oip__extensions(size_t *out_n);
 
-/* Limit for the nesting of JSON, checked before parsing. */
-enum { WEFT_OIP_DEPTH_MAX = 100 };
-
 /* Writes the metrics of models and server in Prometheus text format 0.0.4; nv_names: also under
  * Triton's names. */
 void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out);

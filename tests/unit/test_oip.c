@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "runtime/server/json_scan.h"
 #include "tests/support/oip_subject.h"
 
 #include <stdio.h>
@@ -128,13 +129,13 @@ static void test_oip__refuses_wrong_inputs(void **state)
         {"null", "", WEFT_ANSWER_INVALID},
         {"[]", "object", WEFT_ANSWER_INVALID},
         {"{}", "inputs", WEFT_ANSWER_INVALID},
-        {"{\"inputs\":[[]]}", "name", WEFT_ANSWER_INVALID},
+        {"{\"inputs\":[[]]}", "object", WEFT_ANSWER_INVALID},
         {"{\"inputs\":[]}", "missing", WEFT_ANSWER_INVALID},
         {N("[3]", "INT64", "\"data\":[1,2]"), "2", WEFT_ANSWER_INVALID},
         {N("[3]", "INT64", "\"data\":[1,2,3,4]"), "more", WEFT_ANSWER_INVALID},
         {N("[3]", "INT64", "\"data\":[1,2,3.5]"), "INT64", WEFT_ANSWER_INVALID},
         {N("[3]", "INT64", "\"data\":[1,2,true]"), "INT64", WEFT_ANSWER_INVALID},
-        {N("[3]", "INT64", "\"data\":[1,2,9223372036854775808]"), "JSON", WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"data\":[1,2,9223372036854775808]"), "INT64", WEFT_ANSWER_INVALID},
         {N("[3]", "UINT8", "\"data\":[1,2,256]"), "UINT8", WEFT_ANSWER_INVALID},
         {N("[3]", "INT8", "\"data\":[1,2,-129]"), "INT8", WEFT_ANSWER_INVALID},
         {N("[3]", "INT16", "\"data\":[1,2,32768]"), "INT16", WEFT_ANSWER_INVALID},
@@ -165,6 +166,21 @@ static void test_oip__refuses_wrong_inputs(void **state)
          WEFT_ANSWER_INVALID},
         {N("[100000000000]", "INT64", "\"parameters\":{\"binary_data_size\":800000000000}"), "ends",
          WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"parameters\":{\"binary_data_size\":\"24\"}"), "size",
+         WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"parameters\":[]"), "object", WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"data\":[1,2,3],\"data\":[1,2,3]"), "twice", WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"data\":[1,2,3],\"da\\u0074a\":[1,2,3]"), "twice",
+         WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"data\":[1,2,3],\"shape\":[3]"), "twice", WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"data\":[1,2,3],\"parameters\":{\"binary_data_size\":24}"), "both",
+         WEFT_ANSWER_INVALID},
+        {N("[3]", "INT64", "\"data\":[1,2,3],\"x\":NaN"), "JSON", WEFT_ANSWER_INVALID},
+        {"{\"id\":7,\"inputs\":[]}", "'id'", WEFT_ANSWER_INVALID},
+        {"{\"parameters\":{\"timeout\":\"1\"},\"inputs\":[]}", "timeout", WEFT_ANSWER_INVALID},
+        {"{\"parameters\":{\"timeout\":-1},\"inputs\":[]}", "timeout", WEFT_ANSWER_INVALID},
+        {"{\"parameters\":{\"binary_data_output\":1},\"inputs\":[]}", "binary_data_output",
+         WEFT_ANSWER_INVALID},
         {N("[3]", "INT64", "\"parameters\":{\"shared_memory_region\":\"a\"}"), "shared",
          WEFT_ANSWER_UNSUPPORTED},
     };
@@ -176,14 +192,19 @@ static void test_oip__refuses_wrong_inputs(void **state)
 static void test_oip__bounds_the_depth(void **state)
 {
     char json[600];
-    for (int depth = 90; depth < 200; depth++) {
-        size_t n = 0;
-        n += (size_t)sprintf(json, "{\"inputs\":");
-        memset(json + n, '[', (size_t)depth - 1);
-        memset(json + n + depth - 1, ']', (size_t)depth - 1);
-        strcpy(json + n + 2 * depth - 2, "}");
-        refuse(*state, 1, json, NULL, 0, WEFT_ANSWER_INVALID,
-               depth > WEFT_OIP_DEPTH_MAX ? "deeper" : "name");
+    for (int depth = 90; depth < 120; depth++) {
+        const char *const around[][3] = {
+            {"{\"x\":", "}", "no inputs"},
+            {"{\"inputs\":[{\"name\":\"n\",\"datatype\":\"INT64\",\"shape\":[3],\"data\":", "}]}",
+             "shape says"}};
+        for (int i = 0; i < 2; i++) {
+            size_t n = (size_t)sprintf(json, "%s", around[i][0]);
+            memset(json + n, '[', (size_t)depth);
+            memset(json + n + depth, ']', (size_t)depth);
+            strcpy(json + n + 2 * depth, around[i][1]);
+            refuse(*state, 1, json, NULL, 0, WEFT_ANSWER_INVALID,
+                   depth + (i ? 3 : 1) > WEFT_JSON_DEPTH_MAX ? "deep" : around[i][2]);
+        }
     }
     /* Brackets in strings do not nest; escaped quotes do not end a string. */
     char text[600] = "{\"id\":\"\\\"";
