@@ -18,8 +18,8 @@
  *   - quantize(dequantize(x)) with the same scale and zero point ==> x, which is exact;
  *   - u8 weights become i8: w - 128 with zero point - 128, because CPUs multiply u8 by i8.
  *
- * A product stays in f32 if the second factor is not a weight, or the zero points of that weight
- * are not 0, because oneDNN has no such kernels; a qlinear product of that kind is expanded.
+ * On GPUs a product stays in f32 if the second factor is not a weight, or the zero points of that
+ * weight are not 0; a qlinear product of that kind is expanded.
  * Dequantised weights that remain are computed by fold-weights. One forward sweep, O(nodes). */
 #include "passes/match.h"
 
@@ -166,17 +166,39 @@ static weft_val transposed(fuser *f, weft_val w)
     return weft_weight_val(f->m, weft_weight_add(f->m, &info));
 }
 
-/* Whether the second factor is a weight of i8 with zero points of 0, or of u8 with 128. */
+static bool on_gpu(const fuser *f)
+{
+    return weft_target_is_gpu(f->cx->options->target);
+}
+
+/* Whether the second factor is a weight with constant zero points; for GPUs of i8 with zero points
+ * of 0, or of u8 with 128. */
 static bool weight_fits(const fuser *f, weft_val w, weft_val zero)
 {
     if (!is_weight(f, w) || (zero.i && !is_weight(f, zero)))
         return false;
     int64_t n = zero.i ? weight_numel(f, zero) : 1;
     int64_t want = weft_val_ttype(f->m, w)->dtype == WEFT_DTYPE_U8 ? 128 : 0;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && on_gpu(f); i++)
         if (zero_at(f, zero, i) != want)
             return false;
     return n > 0;
+}
+
+static bool is_single(const fuser *f, weft_val v)
+{
+    const weft_ttype *t = weft_val_ttype(f->m, v);
+    return t->rank == 0 || (t->rank == 1 && t->dim[0] == 1);
+}
+
+/* Whether there is a kernel for the second factor of a matmul with these scale and zero point: a
+ * weight, or a matrix with one of each. */
+static bool factor_fits(const fuser *f, weft_val b, weft_val scale, weft_val zero)
+{
+    if (is_weight(f, b) || on_gpu(f))
+        return weight_fits(f, b, zero);
+    return weft_val_ttype(f->m, b)->rank >= 2 && is_single(f, scale) &&
+           (!zero.i || is_single(f, zero));
 }
 
 /* -- Bias ----------------------------------------------------------------------------------- */
@@ -265,9 +287,11 @@ static weft_val scaled(fuser *f, weft_val scale, double alpha)
     return weft_rewrite__constant(f->m, WEFT_DTYPE_F32, t.dim, (uint32_t)t.rank, by, "scale");
 }
 
-/* Whether there is one scale, or one for each column. */
+/* Whether there is one scale, or one for each column of a weight. */
 static bool scales_fit(const fuser *f, const quantised *b, bool trans_b)
 {
+    if (!is_weight(f, b->x))
+        return b->n == 1 && !trans_b;
     weft_tensor t = weft_weight_tensor(f->m, weft_val_weight(f->m, b->x));
     int32_t column = trans_b ? t.rank - 2 : t.rank - 1;
     return t.rank >= 2 && (!trans_b || t.rank == 2) &&
@@ -283,7 +307,7 @@ static weft_err fuse_matmul(fuser *f, weft_node n)
     weft_val bias = {0}, addend = weft_node_in(f->m, n, 2);
     if (!a.node.i || !b.node.i || a.n != 1 || is_weight(f, a.x) ||
         weft_val_ttype(f->m, a.x)->rank < 2 || weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) != 0 ||
-        weft_node_in_count(f->m, n) > 3 || !weight_fits(f, b.x, b.zero) ||
+        weft_node_in_count(f->m, n) > 3 || !factor_fits(f, b.x, b.scale, b.zero) ||
         !scales_fit(f, &b, trans_b))
         return WEFT_ERR_OK;
     const weft_ttype *y = weft_val_ttype(f->m, weft_node_out(f->m, n, 0));
@@ -348,14 +372,16 @@ static weft_err expand(fuser *f, weft_node n, weft_op_id op, const weft_val *in,
 {
     bool is_conv = op == WEFT_OP_QLINEAR_CONV;
     int64_t last = (int64_t)weft_val_ttype(f->m, in[WEFT_QLINEAR_B])->rank - 1;
+    int64_t rows = (int64_t)weft_val_ttype(f->m, in[WEFT_QLINEAR_A])->rank - 2;
     const weft_attr axis = WEFT_ATTR_OF_INT(AXIS, is_conv ? 0 : last);
+    const weft_attr a_axis = WEFT_ATTR_OF_INT(AXIS, is_conv || rows < 0 ? 0 : rows);
     weft_loc loc = weft_node_loc(f->m, n);
     weft_val v[3];
-    if (!dequantises(f, in + WEFT_QLINEAR_A, 0) || !dequantises(f, in + WEFT_QLINEAR_B, axis.u.i) ||
-        !real_bias(f, in, &v[2]))
+    if (!dequantises(f, in + WEFT_QLINEAR_A, a_axis.u.i) ||
+        !dequantises(f, in + WEFT_QLINEAR_B, axis.u.i) || !real_bias(f, in, &v[2]))
         return WEFT_ERR_OK;
     WEFT_TRY(weft_rewrite__emit(f->cx, f->g, n, WEFT_OP_DEQUANTIZE_LINEAR, in + WEFT_QLINEAR_A, 3,
-                                NULL, 0, loc, &v[0]));
+                                &a_axis, 1, loc, &v[0]));
     WEFT_TRY(weft_rewrite__emit(f->cx, f->g, n, WEFT_OP_DEQUANTIZE_LINEAR, in + WEFT_QLINEAR_B, 3,
                                 &axis, 1, loc, &v[1]));
     WEFT_TRY(weft_rewrite__emit(f->cx, f->g, n, is_conv ? WEFT_OP_CONV : WEFT_OP_MATMUL, v,
@@ -378,7 +404,11 @@ static weft_err settle_product(fuser *f, weft_node n)
     for (uint32_t i = 0; i < WEFT_QLINEAR_OPERANDS; i++)
         in[i] = weft_node_in(f->m, n, i);
     weft_val w = in[WEFT_QLINEAR_B], zero = in[WEFT_QLINEAR_B_ZERO];
-    bool fits = weight_fits(f, w, zero), u8 = weft_val_ttype(f->m, w)->dtype == WEFT_DTYPE_U8;
+    bool is_conv = weft_node_op(f->m, n) == WEFT_OP_QLINEAR_CONV;
+    bool fits =
+        is_conv ? weight_fits(f, w, zero) : factor_fits(f, w, in[WEFT_QLINEAR_B_SCALE], zero);
+    bool u8 = is_weight(f, w) && weft_val_ttype(f->m, w)->dtype == WEFT_DTYPE_U8;
+    fits = fits && is_single(f, in[WEFT_QLINEAR_A_SCALE]) && is_single(f, in[WEFT_QLINEAR_A_ZERO]);
     if (weft_node_in_count(f->m, n) > WEFT_QLINEAR_OPERANDS || (fits && !u8) ||
         !weft_rewrite__allow(f->cx))
         return WEFT_ERR_OK;
@@ -392,12 +422,6 @@ static weft_err settle_product(fuser *f, weft_node n)
 }
 
 /* -- Integer products ----------------------------------------------------------------------- */
-
-static bool is_single(const fuser *f, weft_val v)
-{
-    const weft_ttype *t = weft_val_ttype(f->m, v);
-    return t->rank == 0 || (t->rank == 1 && t->dim[0] == 1);
-}
 
 /* Splits the factor of an integer product into a scale of operand a, one element, and one of
  * operand b: one element, or a weight with one a column. */

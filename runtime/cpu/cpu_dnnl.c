@@ -59,7 +59,8 @@ uint64_t weft_cpu__room(uint64_t bytes)
 struct weft_cpu_pack {
     weft_cpu_pack *next;
     uint32_t weight, users;
-    weft_dnnl_scope scope; /* of the descriptors */
+    weft_cpu_format format; /* .fill NULL: the descriptors say it */
+    weft_dnnl_scope scope;  /* of the descriptors */
     const weft_dnnl_md *from, *to;
     void *data;
     uint64_t room;
@@ -170,6 +171,11 @@ static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
 {
     weft_dnnl_scope scope = weft_dnnl__scope(e);
     uint64_t bytes = e->bundle->weight[pack->weight - 1].bytes, beside = bytes;
+    if (pack->format.fill) {
+        weft_engine__count_pack(e, pack->weight, pack->room, beside);
+        weft_dnnl__scope_finish(&scope);
+        return;
+    }
     if (packs_in_slices(e, pack->weight, pack->to) && bytes > SLICE_BYTES)
         beside = SLICE_BYTES;
     const weft_dnnl_pd *pd = weft_dnnl__reorder(&scope, pack->from, pack->to);
@@ -190,8 +196,10 @@ static weft_err fill_pack(weft_engine *e, weft_cpu_pack *pack)
     pack->data = data;
     if (pack->room >= HUGE_BYTES)
         (void)madvise(data, pack->room, MADV_HUGEPAGE);
-    if (!reorder_slices(e, pack->weight, pack->from, pack->to, data) &&
-        !execute_reorder(e->device, pack->from, w->data, pack->to, data))
+    if (pack->format.fill)
+        pack->format.fill(data, w->data, &pack->format);
+    else if (!reorder_slices(e, pack->weight, pack->from, pack->to, data) &&
+             !execute_reorder(e->device, pack->from, w->data, pack->to, data))
         return WEFT_ERR_UNSUP;
     drop_pages(e, pack->weight, 0, w->bytes);
     return WEFT_ERR_OK;
@@ -206,21 +214,27 @@ static void destroy_pack(weft_cpu_pack *pack)
 }
 
 static weft_err make_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
-                          const weft_dnnl_md *to, weft_cpu_pack **out)
+                          const weft_dnnl_md *to, const weft_cpu_format *format,
+                          weft_cpu_pack **out)
 {
     weft_cpu_pack *pack = calloc(1, sizeof *pack);
     if (!pack)
         return WEFT_ERR_NOMEM;
-    pack->room = weft_cpu__room(weft_dnnl__md_bytes(to));
+    pack->room = weft_cpu__room(format ? format->bytes : weft_dnnl__md_bytes(to));
     pack->weight = weight;
     pack->scope = weft_dnnl__scope(e);
-    pack->from = weft_dnnl__md_copy(&pack->scope, from);
-    pack->to = weft_dnnl__md_copy(&pack->scope, to);
-    weft_err err = pack->from && pack->to ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    if (format) {
+        pack->format = *format;
+    } else {
+        pack->from = weft_dnnl__md_copy(&pack->scope, from);
+        pack->to = weft_dnnl__md_copy(&pack->scope, to);
+    }
+    weft_err err = format || (pack->from && pack->to) ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK && e->count)
         count_pack(e, pack);
     else if (err == WEFT_ERR_OK)
         err = fill_pack(e, pack);
+    pack->format.zero = NULL;
     if (err != WEFT_ERR_OK) {
         destroy_pack(pack);
         return err;
@@ -229,18 +243,30 @@ static weft_err make_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *f
     return WEFT_ERR_OK;
 }
 
-static weft_err get_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
-                         const weft_dnnl_md *to, weft_cpu_pack **out)
+/* Whether `pack` has this format, or, if that is NULL, these descriptors. */
+static bool is_packed_so(const weft_cpu_pack *pack, const weft_dnnl_md *from,
+                         const weft_dnnl_md *to, const weft_cpu_format *format)
+{
+    if (!format)
+        return !pack->format.fill && weft_dnnl__md_equal(pack->from, from) &&
+               weft_dnnl__md_equal(pack->to, to);
+    return pack->format.fill == format->fill && pack->format.bytes == format->bytes &&
+           pack->format.zero_weight == format->zero_weight &&
+           memcmp(pack->format.size, format->size, sizeof format->size) == 0;
+}
+
+static weft_err find_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
+                          const weft_dnnl_md *to, const weft_cpu_format *format,
+                          weft_cpu_pack **out)
 {
     weft_cpu *cpu = e->device;
     weft_err err = WEFT_ERR_OK;
     pthread_mutex_lock(&e->lock);
     weft_cpu_pack *pack = cpu->pack;
-    while (pack && !(pack->weight == weight && weft_dnnl__md_equal(pack->from, from) &&
-                     weft_dnnl__md_equal(pack->to, to)))
+    while (pack && !(pack->weight == weight && is_packed_so(pack, from, to, format)))
         pack = pack->next;
     if (!pack) {
-        err = make_pack(e, weight, from, to, &pack);
+        err = make_pack(e, weight, from, to, format, &pack);
         if (err == WEFT_ERR_OK) {
             pack->next = cpu->pack;
             cpu->pack = pack;
@@ -252,6 +278,18 @@ static weft_err get_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *fr
     }
     pthread_mutex_unlock(&e->lock);
     return err;
+}
+
+static weft_err get_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
+                         const weft_dnnl_md *to, weft_cpu_pack **out)
+{
+    return find_pack(e, weight, from, to, NULL, out);
+}
+
+weft_err weft_cpu__pack_as(weft_prep *p, uint32_t in, const weft_cpu_format *format,
+                           weft_cpu_pack **out)
+{
+    return find_pack(p->engine, p->in[in].weight, NULL, NULL, format, out);
 }
 
 void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack)
@@ -293,7 +331,7 @@ weft_err weft_cpu__pack_panels(weft_prep *p, uint32_t in, int64_t n_matrix, int6
     return err;
 }
 
-const float *weft_cpu__pack_data(const weft_cpu_pack *pack)
+const void *weft_cpu__pack_data(const weft_cpu_pack *pack)
 {
     return pack->data;
 }

@@ -27,7 +27,19 @@ weft_err weft_cpu__pack_transposed(weft_prep *p, uint32_t in, weft_cpu_pack **ou
  * NULL when weights are only counted. */
 weft_err weft_cpu__pack_panels(weft_prep *p, uint32_t in, int64_t n_matrix, int64_t rows,
                                int64_t cols, weft_cpu_pack **out);
-const float *weft_cpu__pack_data(const weft_cpu_pack *pack);
+/* A packed form that oneDNN does not know. Kernels whose weight and format are equal share it. */
+typedef struct weft_cpu_format weft_cpu_format;
+struct weft_cpu_format {
+    void (*fill)(void *to, const void *weight, const weft_cpu_format *format);
+    uint64_t bytes;
+    uint32_t zero_weight;    /* weight_slot.weight of the zero points; 0: none */
+    int64_t size[8];         /* what `fill` needs */
+    const weft_tensor *zero; /* valid while weft_cpu__pack_as runs */
+};
+weft_err weft_cpu__pack_as(weft_prep *p, uint32_t in, const weft_cpu_format *format,
+                           weft_cpu_pack **out);
+/* NULL when weights are only counted. */
+const void *weft_cpu__pack_data(const weft_cpu_pack *pack);
 void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack);
 /* Bytes of packed weights in use. */
 uint64_t weft_cpu__packed_bytes(weft_engine *e);

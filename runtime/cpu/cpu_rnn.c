@@ -325,7 +325,7 @@ static rnn_block make_block(const rnn_kernel *k, int64_t i)
     rnn_block s = {.k = k, .d = d, .first = i % k->blocks * k->rows};
     const float *bias = operand(k, IN_BIAS), *peep = operand(k, IN_PEEP);
     s.rows = k->n.n_batch - s.first < k->rows ? k->n.n_batch - s.first : k->rows;
-    s.r = weft_cpu__pack_data(k->r) + d * (int64_t)k->n.cell * k->m * m;
+    s.r = (const float *)weft_cpu__pack_data(k->r) + d * (int64_t)k->n.cell * k->m * m;
     if (bias) {
         s.bias = (const float *)(const void *)(scratch(k) + k->bias_at) + d * pitch;
         if (k->n.cell == WEFT_CELL_GRU && k->n.reset_after)

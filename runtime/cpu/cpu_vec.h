@@ -39,6 +39,18 @@ typedef struct weft_cpu_vec {
                          size_t n);
     /* Extends [*lo, *hi] by x; NaN is skipped. */
     void (*range)(const float *x, size_t n, float *lo, float *hi);
+    /* out[r][0..32) = sum over n_tap taps t and i < 2 * pairs of x[row[r] + tap[t] + i] * w[t][i],
+     * exactly; w is [tap][pair][32][2]. */
+    void (*words)(int32_t *out, const int16_t *x, const int32_t *row, size_t rows,
+                  const int32_t *tap, size_t n_tap, size_t pairs, const int16_t *w);
+    /* y[i] = x[i] - zero */
+    void (*center)(int16_t *y, const uint8_t *x, bool is_signed, int32_t zero, size_t n);
+    /* out[i] = sum over n_tap taps t of x[tap[t] + i] * w[t * stride + i] */
+    void (*depthwise)(int32_t *out, const int16_t *x, const int32_t *tap, size_t n_tap,
+                      const int16_t *w, size_t stride, size_t n);
+    /* y[i] = (sum[i] + whole[i]) * mul[i] + add[i] */
+    void (*scale_sums)(float *y, const int32_t *sum, const int32_t *whole, const float *mul,
+                       const float *add, size_t n);
     /* x * y + z, and relu(x * y + z). */
     weft_vec_step multiply_add, multiply_add_relu;
     /* y = x * scale + shift */

@@ -348,6 +348,7 @@ static void step_pow(float *dst, const float *const *arg, size_t n)
 }
 
 #include "runtime/cpu/cpu_vec_bytes_body.h"
+#include "runtime/cpu/cpu_vec_words_body.h"
 
 /* Four pairs of limits, so that each waits for its own last comparison only. */
 static void range(const float *x, size_t n, float *lo, float *hi)
@@ -885,6 +886,10 @@ const weft_cpu_vec VEC_TABLE = {
     .quantize = quantize,
     .quantize_sum = quantize_sum,
     .range = range,
+    .words = words,
+    .center = center,
+    .depthwise = depthwise,
+    .scale_sums = scale_sums,
     .multiply_add = step_multiply_add,
     .multiply_add_relu = step_multiply_add_relu,
     .affine = affine,
