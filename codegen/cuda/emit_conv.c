@@ -8,116 +8,36 @@
  *
  * All three apply bias and epilogue. cuBLASLt is not used, because its bias is along the other
  * dimension of the GEMM. A deep GEMM with few blocks is split along the depth (emit_tile.c). */
+#include "codegen/cuda/cuda_conv_int.h"
 #include "codegen/cuda/cuda_gemm_int.h"
 
 #include <string.h>
 
-enum { SPATIAL = 3, AREA_MAX = 64, DEPTHWISE_THREADS = 128, DEPTHWISE_EACH = 4 };
+enum { AREA_MAX = 64, DEPTHWISE_THREADS = 128, DEPTHWISE_EACH = 4 };
 
-/* A convolution with three spatial dims; leading ones are 1 if there are fewer. */
-typedef struct problem {
-    weft_dtype dtype;
-    int64_t kernel[SPATIAL], stride[SPATIAL], dilation[SPATIAL];
-    weft_dim pad[SPATIAL], in[SPATIAL], out[SPATIAL];
-    weft_dim images, pixels; /* pixels of an image of the result */
-    weft_dim columns;        /* columns of the GEMM */
-    int64_t group, c, m;     /* groups; input and output channels per group */
-    bool has_bias;
-} problem;
-
-/* -- Shapes ------------------------------------------------------------------------------------ */
-
-/* Padding before spatial dim i: from attribute `pads`, or computed from the sizes for `auto_pad`.
- */
-static weft_dim find_pad(weft_cuda *cu, const problem *p, uint32_t i, uint32_t spatial)
-{
-    weft_dimpool *pool = weft_cuda__dims(cu);
-    weft_attrs attrs = weft_cuda__attrs(cu);
-    const char *automatic = weft_attrs_str(attrs, WEFT_ATTR_AUTO_PAD, "NOTSET");
-    uint32_t n, own = i + spatial - SPATIAL;
-    const int64_t *pads = weft_attrs_ints(attrs, WEFT_ATTR_PADS, &n);
-    if (strcmp(automatic, "VALID") == 0)
-        return 0;
-    if (strncmp(automatic, "SAME_", 5) != 0)
-        return pads ? pads[own] : 0;
-    int64_t reach = (p->kernel[i] - 1) * p->dilation[i] + 1 - p->stride[i];
-    weft_dim total = weft_dim_sub(
-        pool, weft_cuda__add(cu, weft_cuda__mul(cu, p->out[i], p->stride[i]), reach), p->in[i]);
-    total = weft_dim_max(pool, total, 0);
-    bool lower = strcmp(automatic, "SAME_LOWER") == 0;
-    return weft_dim_floordiv(pool, weft_cuda__add(cu, total, lower), 2);
-}
+typedef weft_cuda_conv problem;
 
 static weft_err read_problem(weft_cuda *cu, bool transposed, problem *p)
 {
-    const weft_ttype *x = weft_cuda__in_type(cu, 0), *w = weft_cuda__in_type(cu, 1);
-    const weft_ttype *o = weft_cuda__out_type(cu, 0);
-    weft_attrs attrs = weft_cuda__attrs(cu);
-    uint32_t spatial = x->rank - 2u, n;
-    if (spatial > SPATIAL)
-        return weft_cuda__unsup(cu, "%u spatial dims, at most %d", spatial, SPATIAL);
-    p->dtype = (weft_dtype)x->dtype;
-    if (p->dtype != WEFT_DTYPE_F32 && p->dtype != WEFT_DTYPE_F16 && p->dtype != WEFT_DTYPE_BF16)
-        return weft_cuda__unsup(cu, "element type %s", weft_dtype_name(p->dtype));
-    for (uint32_t i = 1; i < w->rank; i++)
-        if (!weft_dim_is_const(w->dim[i]) || !weft_dim_is_const(w->dim[0]))
-            return weft_cuda__unsup(cu, "weights with a symbolic dim");
-    const int64_t *stride = weft_attrs_ints(attrs, WEFT_ATTR_STRIDES, &n);
-    const int64_t *dilation = weft_attrs_ints(attrs, WEFT_ATTR_DILATIONS, &n);
-    p->group = weft_attrs_int(attrs, WEFT_ATTR_GROUP, 1);
-    p->c = transposed ? w->dim[0] / p->group : w->dim[1];
-    p->m = transposed ? w->dim[1] : w->dim[0] / p->group;
-    p->images = x->dim[0];
-    p->pixels = weft_cuda__product(cu, o, 2, o->rank);
-    p->columns = p->pixels;
-    p->has_bias = weft_cuda__in_type(cu, 2) != NULL;
-    for (uint32_t i = 0; i < SPATIAL; i++) {
-        bool is_there = i + spatial >= SPATIAL;
-        uint32_t own = is_there ? i + spatial - SPATIAL : 0;
-        p->kernel[i] = is_there ? w->dim[own + 2] : 1;
-        p->stride[i] = is_there && stride ? stride[own] : 1;
-        p->dilation[i] = is_there && dilation ? dilation[own] : 1;
-        p->in[i] = is_there ? x->dim[own + 2] : 1;
-        p->out[i] = is_there ? o->dim[own + 2] : 1;
-        p->pad[i] = is_there ? find_pad(cu, p, i, spatial) : 0;
-    }
-    return WEFT_ERR_OK;
+    weft_dtype dtype = (weft_dtype)weft_cuda__in_type(cu, 0)->dtype;
+    if (dtype != WEFT_DTYPE_F32 && dtype != WEFT_DTYPE_F16 && dtype != WEFT_DTYPE_BF16)
+        return weft_cuda__unsup(cu, "element type %s", weft_dtype_name(dtype));
+    return weft_cuda__read_conv(cu, 1, transposed, p);
+}
+
+static bool has_bias(weft_cuda *cu)
+{
+    return weft_cuda__in_type(cu, 2) != NULL;
 }
 
 /* -- Kernels ----------------------------------------------------------------------------------- */
-
-/* Prints `const conv_shape s = {...};`. If `shared`, sizes are parameters, so that several
- * convolutions share a kernel; kernel size, strides, dilations and padding are always constants. */
-static void print_shape(weft_cuda_kernel *k, const problem *p, bool shared)
-{
-    weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
-    const char *text = "";
-    const int64_t *const known[] = {p->kernel, p->stride, p->dilation};
-    const weft_dim *const dims[] = {p->pad, p->in, p->out};
-    const weft_dim other[] = {p->images, p->group, p->c, p->m, p->columns};
-    for (uint32_t g = 0; g < 3; g++)
-        for (uint32_t i = 0; i < SPATIAL; i++)
-            text = weft_arena_printf(arena, "%s%lld, ", text, (long long)known[g][i]);
-    for (uint32_t g = 0; g < 3; g++)
-        for (uint32_t i = 0; i < SPATIAL; i++) {
-            bool own = shared && g > 0 && dims[g][i] != 1;
-            text = weft_arena_printf(arena, "%s%s, ", text,
-                                     own ? weft_cuda__number(k, dims[g][i])
-                                         : weft_cuda__int(k, dims[g][i]));
-        }
-    for (uint32_t i = 0; i < sizeof other / sizeof other[0]; i++)
-        text = weft_arena_printf(arena, "%s%s%s", text, i ? ", " : "",
-                                 shared && other[i] != 1 ? weft_cuda__number(k, other[i])
-                                                         : weft_cuda__int(k, other[i]));
-    weft_buf_printf(weft_cuda__body(k), "    const conv_shape s = {%s};\n", text);
-}
 
 static void add_operands(weft_cuda_kernel *k, const problem *p)
 {
     weft_cuda__include(k, "conv.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__in(k, "w", 1);
-    if (p->has_bias)
+    if (has_bias(weft_cuda__of(k)))
         weft_cuda__in(k, "bias", 2);
     else
         weft_buf_printf(weft_cuda__body(k), "    const %s *bias = 0;\n", weft_dtype_name(p->dtype));
@@ -143,15 +63,15 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
     } else {
         weft_cuda__out(k, "y", 0);
     }
-    print_shape(k, p, true);
+    weft_cuda__print_conv(k, p, true);
     if (v->parts == 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
-    bool biased = p->has_bias && v->parts == 1;
+    bool biased = has_bias(cu) && v->parts == 1;
     weft_buf_printf(weft_cuda__body(k), "    %s<%s, %s, %u>(x, w, %s%s%s, %s, s, %s);\n", fn, type,
                     weft_cuda__tile_text(cu, t), v->each, biased ? "" : "(const ",
                     biased ? "bias" : type, biased ? "" : " *)0", to, post);
     weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
-    return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, 1, p->has_bias, 1, 1, UINT32_MAX)
+    return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, 1, has_bias(cu), 1, 1, UINT32_MAX)
                         : WEFT_ERR_OK;
 }
 
@@ -167,7 +87,7 @@ static weft_err emit_depthwise(weft_cuda *cu, const problem *p)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_depthwise", DEPTHWISE_THREADS);
     add_operands(k, p);
     weft_cuda__out(k, "y", 0);
-    print_shape(k, p, false);
+    weft_cuda__print_conv(k, p, false);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
     weft_buf_printf(weft_cuda__body(k),
                     "    conv_depthwise<%lld, %lld, %lld, %lld, %d>(x, w, bias, y, s, %s);\n",
@@ -181,7 +101,7 @@ static weft_err emit_depthwise(weft_cuda *cu, const problem *p)
 
 static bool is_pointwise(const problem *p)
 {
-    for (uint32_t i = 0; i < SPATIAL; i++)
+    for (uint32_t i = 0; i < WEFT_CUDA_SPATIAL; i++)
         if (p->kernel[i] != 1 || p->stride[i] != 1 || p->pad[i] != 0 || p->in[i] != p->out[i])
             return false;
     int64_t together = p->dtype == WEFT_DTYPE_F32 ? 4 : 8;
@@ -221,7 +141,7 @@ weft_err weft_cuda_emit_conv_transpose(weft_cuda *cu, weft_node n)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_transposed", THREADS);
     add_operands(k, &p);
     weft_cuda__out(k, "y", 0);
-    print_shape(k, &p, false);
+    weft_cuda__print_conv(k, &p, false);
     weft_buf_puts(weft_cuda__body(k), "    conv_transposed(x, w, bias, y, s);\n");
     weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
     weft_cuda__launch(k, weft_cuda__ceil_div(cu, all, THREADS), 1, 1, 0);
