@@ -97,9 +97,15 @@ typedef enum weft_gemm_act {
 
 /* d = act(alpha op(a) op(b) + beta c + bias), for each of `batch` matrices: op(a) m x k, op(b)
  * k x n, c and d m x n, all row-major, bias n; accumulated in f32. A leading dimension is
- * the distance of two rows in memory, a stride that of two matrices, both in elements. */
+ * the distance of two rows in memory, a stride that of two matrices, both in elements.
+ *
+ * i8: a and b are i8, d is i32, and d = a b^T (trans_b alone), without c, bias, act, alpha and
+ * beta; sums wrap around. m, n, k, leading dimensions and strides are multiples of
+ * WEFT_GEMM_BYTES_STEP: what tensor cores ask of integers in cuBLASLt (CUBLAS_COMPUTE_32I). */
+enum { WEFT_GEMM_BYTES_STEP = 4 };
+
 typedef struct weft_bundle_gemm {
-    weft_dtype dtype; /* f32, f16 or bf16, of all operands */
+    weft_dtype dtype; /* f32, f16 or bf16, of all operands; i8 */
     uint8_t act;      /* weft_gemm_act */
     bool trans_a, trans_b;
     bool tf32; /* f32 operands may be rounded to TF32 */
@@ -109,6 +115,20 @@ typedef struct weft_bundle_gemm {
     weft_dim stride_a, stride_b, stride_c, stride_d;
     float alpha, beta;
 } weft_bundle_gemm;
+
+/* Element type of c, d and bias. */
+static inline weft_dtype weft_gemm_result(weft_dtype dtype)
+{
+    return dtype == WEFT_DTYPE_I8 ? WEFT_DTYPE_I32 : dtype;
+}
+
+/* Whether a GEMM of i8 uses nothing that other types have and it has not. */
+static inline bool weft_gemm_is_bytes(const weft_bundle_gemm *g)
+{
+    return g->dtype == WEFT_DTYPE_I8 && g->act == WEFT_GEMM_ACT_NONE && !g->trans_a && g->trans_b &&
+           !g->tf32 && g->alpha == 1 && g->beta == 0 && g->c.kind == WEFT_COMMAND_ARG_NONE &&
+           g->bias.kind == WEFT_COMMAND_ARG_NONE;
+}
 
 /* Everything that cuBLASLt's choice of an algorithm for a GEMM depends on. No padding: compared
  * with memcmp. */

@@ -363,9 +363,9 @@ static weft_err read_gemm_command(const command_reader *s, const Weft__Bundle__C
     g->d = arg[3];
     g->bias = arg[4];
     bool is_half = g->dtype == WEFT_DTYPE_F16 || g->dtype == WEFT_DTYPE_BF16;
-    bool ok = (is_half || g->dtype == WEFT_DTYPE_F32) && from->act < WEFT_GEMM_ACTS &&
-              from->flags < 8 && !(is_half && g->tf32) && isfinite(g->alpha) && isfinite(g->beta) &&
-              read_gemm_dims(s, from, g);
+    bool ok = (is_half || g->dtype == WEFT_DTYPE_F32 || weft_gemm_is_bytes(g)) &&
+              from->act < WEFT_GEMM_ACTS && from->flags < 8 && !(is_half && g->tf32) &&
+              isfinite(g->alpha) && isfinite(g->beta) && read_gemm_dims(s, from, g);
     ok = ok && is_address(&g->a) && is_address(&g->b) && is_written(&g->d) &&
          (is_address(&g->c) || (g->c.kind == WEFT_COMMAND_ARG_NONE && g->beta == 0)) &&
          (is_address(&g->bias) || g->bias.kind == WEFT_COMMAND_ARG_NONE);

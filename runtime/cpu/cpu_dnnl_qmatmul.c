@@ -17,6 +17,8 @@ static bool describe(weft_prep *p, qmatmul *m)
 {
     const weft_slot *a = &p->in[WEFT_QLINEAR_A], *b = &p->in[WEFT_QLINEAR_B], *y = &p->out[0];
     int32_t ra = a->tensor.rank, ry = y->tensor.rank;
+    if (weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_B, 0) != 0)
+        return false; /* only GPUs get such weights */
     if (ra < 2 || b->tensor.rank != 2 || ry != ra || !is_plain(a) || !is_plain(y) ||
         weft_dnnl__type(y) == dnnl_data_type_undef)
         return false;

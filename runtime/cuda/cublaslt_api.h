@@ -20,9 +20,12 @@ typedef unsigned weft_cublas_status; /* cublasStatus_t */
     X(CUBLAS_OP_N, 0)                                 \
     X(CUBLAS_OP_T, 1)                                 \
     X(CUBLAS_COMPUTE_32F, 68)                         \
+    X(CUBLAS_COMPUTE_32I, 72)                         \
     X(CUBLAS_COMPUTE_32F_FAST_TF32, 77)               \
     X(CUDA_R_32F, 0)                                  \
     X(CUDA_R_16F, 2)                                  \
+    X(CUDA_R_8I, 3)                                   \
+    X(CUDA_R_32I, 10)                                 \
     X(CUDA_R_16BF, 14)                                \
     X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)          \
     X(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6) \

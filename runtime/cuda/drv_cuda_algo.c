@@ -154,11 +154,11 @@ typedef struct bench {
 } bench;
 
 /* Bytes from the first element of a batch of matrices to the end of the last. */
-static uint64_t span_bytes(const weft_command_gemm *n, int64_t rows, int64_t cols, int64_t ld,
-                           int64_t stride)
+static uint64_t span_bytes(const weft_command_gemm *n, weft_dtype dtype, int64_t rows, int64_t cols,
+                           int64_t ld, int64_t stride)
 {
     int64_t last = (n->batch - 1) * stride + (rows - 1) * ld + cols;
-    return weft_align_up((uint64_t)last * weft_dtype_size(n->dtype), WEFT_CUDEV_WORKSPACE_ALIGN);
+    return weft_align_up((uint64_t)last * weft_dtype_size(dtype), WEFT_CUDEV_WORKSPACE_ALIGN);
 }
 
 /* Allocates operands for the GEMM; command.c has checked that the sizes do not overflow. */
@@ -166,12 +166,15 @@ static weft_err open_bench(bench *b)
 {
     weft_cudev *g = b->p->gpu;
     const weft_command_gemm *n = b->p->now;
+    weft_dtype type = n->dtype, result = weft_gemm_result(type);
     const uint64_t bytes[] = {
-        span_bytes(n, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda, n->stride_a),
-        span_bytes(n, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b),
-        n->c.at == WEFT_COMMAND_NO_REF ? 0 : span_bytes(n, n->m, n->n, n->ldc, n->stride_c),
-        span_bytes(n, n->m, n->n, n->ldd, n->stride_d),
-        weft_align_up((uint64_t)n->n * weft_dtype_size(n->dtype), WEFT_CUDEV_WORKSPACE_ALIGN),
+        span_bytes(n, type, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda,
+                   n->stride_a),
+        span_bytes(n, type, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb,
+                   n->stride_b),
+        n->c.at == WEFT_COMMAND_NO_REF ? 0 : span_bytes(n, result, n->m, n->n, n->ldc, n->stride_c),
+        span_bytes(n, result, n->m, n->n, n->ldd, n->stride_d),
+        weft_align_up((uint64_t)n->n * weft_dtype_size(result), WEFT_CUDEV_WORKSPACE_ALIGN),
         workspace_room(g)};
     weft_cu_deviceptr *const at[] = {&b->at.a, &b->at.b,    &b->at.c,
                                      &b->at.d, &b->at.bias, &b->at.workspace};

@@ -6,7 +6,8 @@
  *   d^T = act(alpha op(b)^T op(a)^T + beta c^T + bias)
  *
  * with our b as its A and our a as its B. The bias then has one element per row, as cuBLASLt
- * requires. */
+ * requires. A GEMM of i8 is then of the form "TN" (A transposed, B not), the only one that cuBLASLt
+ * has for integers on tensor cores; its factors alpha and beta are integers. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
@@ -17,20 +18,28 @@
 
 static unsigned data_type(weft_dtype dtype)
 {
-    return dtype == WEFT_DTYPE_F32   ? WEFT_CUDA_R_32F
-           : dtype == WEFT_DTYPE_F16 ? WEFT_CUDA_R_16F
-                                     : WEFT_CUDA_R_16BF;
+    switch (dtype) {
+    case WEFT_DTYPE_F32:
+        return WEFT_CUDA_R_32F;
+    case WEFT_DTYPE_F16:
+        return WEFT_CUDA_R_16F;
+    case WEFT_DTYPE_I8:
+        return WEFT_CUDA_R_8I;
+    case WEFT_DTYPE_I32:
+        return WEFT_CUDA_R_32I;
+    default:
+        return WEFT_CUDA_R_16BF;
+    }
 }
 
 /* Layout of a row-major matrix of `rows` x `cols`. */
-static weft_err make_layout(weft_cudev_gemm *p, int64_t rows, int64_t cols, int64_t ld,
-                            int64_t stride, weft_diag *diag, weft_cublaslt_layout *out)
+static weft_err make_layout(weft_cudev_gemm *p, weft_dtype dtype, int64_t rows, int64_t cols,
+                            int64_t ld, int64_t stride, weft_diag *diag, weft_cublaslt_layout *out)
 {
     int32_t batch = (int32_t)p->now->batch;
     WEFT_TRY(weft_cudev__check_blas(p->gpu,
-                                    p->lt->cublasLtMatrixLayoutCreate(out, data_type(p->now->dtype),
-                                                                      (uint64_t)cols,
-                                                                      (uint64_t)rows, ld),
+                                    p->lt->cublasLtMatrixLayoutCreate(
+                                        out, data_type(dtype), (uint64_t)cols, (uint64_t)rows, ld),
                                     "cublasLtMatrixLayoutCreate", diag));
     if (batch == 1)
         return WEFT_ERR_OK;
@@ -49,14 +58,15 @@ static weft_err make_layout(weft_cudev_gemm *p, int64_t rows, int64_t cols, int6
 static weft_err make_layouts(weft_cudev_gemm *p, weft_diag *diag)
 {
     const weft_command_gemm *n = p->now;
-    WEFT_TRY(make_layout(p, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb, n->stride_b,
-                         diag, &p->a));
-    WEFT_TRY(make_layout(p, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda, n->stride_a,
-                         diag, &p->b));
-    WEFT_TRY(make_layout(p, n->m, n->n, n->ldd, n->stride_d, diag, &p->d));
+    weft_dtype in = n->dtype, out = weft_gemm_result(in);
+    WEFT_TRY(make_layout(p, in, n->trans_b ? n->n : n->k, n->trans_b ? n->k : n->n, n->ldb,
+                         n->stride_b, diag, &p->a));
+    WEFT_TRY(make_layout(p, in, n->trans_a ? n->k : n->m, n->trans_a ? n->m : n->k, n->lda,
+                         n->stride_a, diag, &p->b));
+    WEFT_TRY(make_layout(p, out, n->m, n->n, n->ldd, n->stride_d, diag, &p->d));
     if (n->c.at == WEFT_COMMAND_NO_REF)
         return WEFT_ERR_OK;
-    return make_layout(p, n->m, n->n, n->ldc, n->stride_c, diag, &p->c);
+    return make_layout(p, out, n->m, n->n, n->ldc, n->stride_c, diag, &p->c);
 }
 
 static uint32_t epilogue_of(const weft_command_gemm *n)
@@ -83,13 +93,15 @@ static weft_err make_desc(weft_cudev_gemm *p, weft_diag *diag)
     int32_t a = n->trans_b ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     int32_t b = n->trans_a ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(n);
-    bool tf32 = n->tf32 && n->dtype == WEFT_DTYPE_F32;
-    WEFT_TRY(weft_cudev__check_blas(
-        p->gpu,
-        p->lt->cublasLtMatmulDescCreate(
-            &p->desc, tf32 ? WEFT_CUBLAS_COMPUTE_32F_FAST_TF32 : WEFT_CUBLAS_COMPUTE_32F,
-            WEFT_CUDA_R_32F),
-        "cublasLtMatmulDescCreate", diag));
+    bool tf32 = n->tf32 && n->dtype == WEFT_DTYPE_F32, whole = n->dtype == WEFT_DTYPE_I8;
+    unsigned compute = whole  ? WEFT_CUBLAS_COMPUTE_32I
+                       : tf32 ? WEFT_CUBLAS_COMPUTE_32F_FAST_TF32
+                              : WEFT_CUBLAS_COMPUTE_32F;
+    WEFT_TRY(
+        weft_cudev__check_blas(p->gpu,
+                               p->lt->cublasLtMatmulDescCreate(
+                                   &p->desc, compute, whole ? WEFT_CUDA_R_32I : WEFT_CUDA_R_32F),
+                               "cublasLtMatmulDescCreate", diag));
     WEFT_TRY(set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a, diag));
     WEFT_TRY(set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b, diag));
     WEFT_TRY(set_desc(p, WEFT_CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, diag));
@@ -137,7 +149,8 @@ weft_err weft_cudev__multiply(weft_cudev_gemm *gemm, const weft_cudev_operands *
 {
     weft_cudev_gemm *p = gemm;
     const weft_command_gemm *n = p->now;
-    bool has_c = n->c.at != WEFT_COMMAND_NO_REF;
+    static const int32_t one = 1, zero = 0;
+    bool has_c = n->c.at != WEFT_COMMAND_NO_REF, whole = n->dtype == WEFT_DTYPE_I8;
     if (n->bias.at != WEFT_COMMAND_NO_REF)
         WEFT_TRY(weft_cudev__set_bias(p, at->bias, diag));
     void *d = (void *)(uintptr_t)at->d;
@@ -145,8 +158,9 @@ weft_err weft_cudev__multiply(weft_cudev_gemm *gemm, const weft_cudev_operands *
     return weft_cudev__check_blas(
         p->gpu,
         p->lt->cublasLtMatmul(
-            p->gpu->lt_handle, p->desc, &n->alpha, b, p->a, a, p->b, &n->beta,
-            has_c ? (const void *)(uintptr_t)at->c : d, has_c ? p->c : p->d, d, p->d, &p->algo,
+            p->gpu->lt_handle, p->desc, whole ? (const void *)&one : &n->alpha, b, p->a, a, p->b,
+            whole ? (const void *)&zero : &n->beta, has_c ? (const void *)(uintptr_t)at->c : d,
+            has_c ? p->c : p->d, d, p->d, &p->algo,
             p->workspace ? (void *)(uintptr_t)at->workspace : NULL, p->workspace, stream),
         "cublasLtMatmul", diag);
 }

@@ -165,13 +165,20 @@ static weft_err make_move(maker *m, const weft_bundle_command *from, weft_comman
     return check_apart(m, to->arg[0].ref, to->arg[1].ref, to->bytes);
 }
 
+/* Alignment of the operand that an address is in. */
+static uint32_t alignment_of(const maker *m, weft_command_ref at)
+{
+    return m->to->align[at.at];
+}
+
 /* Evaluates the address of a batch of `rows` x `cols` matrices and checks that all of them are
  * inside their operand. */
 static weft_err make_matrix(const maker *m, const weft_command_gemm *g, const weft_bundle_arg *arg,
                             bool written, int64_t rows, int64_t cols, int64_t ld, int64_t stride,
                             weft_command_ref *out)
 {
-    uint64_t last, batch, bytes, size = weft_dtype_size(g->dtype);
+    uint64_t last, batch, bytes;
+    uint64_t size = weft_dtype_size(written ? weft_gemm_result(g->dtype) : g->dtype);
     if (!is_ref(arg->kind))
         return refuse(m, "a matrix is not an operand");
     if (written)
@@ -180,6 +187,10 @@ static weft_err make_matrix(const maker *m, const weft_command_gemm *g, const we
         WEFT_TRY(find_ref(m, arg, out));
     if (ld < cols || stride < 0 || ld > INT32_MAX)
         return refuse(m, "rows of a matrix overlap, or are too long");
+    if (g->dtype == WEFT_DTYPE_I8 && ((rows | ld | stride) % WEFT_GEMM_BYTES_STEP != 0 ||
+                                      out->offset % WEFT_GEMM_BYTES_STEP != 0 ||
+                                      alignment_of(m, *out) % WEFT_GEMM_BYTES_STEP != 0))
+        return refuse(m, "a matrix of bytes is not made of whole words");
     if (!weft_size_mul((uint64_t)(rows - 1), (uint64_t)ld, &last) ||
         !weft_size_mul((uint64_t)(g->batch - 1), (uint64_t)stride, &batch) ||
         !weft_size_add(last, batch, &last) || !weft_size_add(last, (uint64_t)cols, &last) ||
@@ -225,7 +236,8 @@ static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_comman
     const weft_bundle_gemm *g = from->gemm;
     weft_command_gemm *p = m->gemm++;
     if (!g || g->act >= WEFT_GEMM_ACTS ||
-        (g->dtype != WEFT_DTYPE_F32 && g->dtype != WEFT_DTYPE_F16 && g->dtype != WEFT_DTYPE_BF16))
+        (g->dtype != WEFT_DTYPE_F32 && g->dtype != WEFT_DTYPE_F16 && g->dtype != WEFT_DTYPE_BF16 &&
+         !weft_gemm_is_bytes(g)))
         return refuse(m, "a GEMM has an unsupported type");
     to->gemm = p;
     p->c.at = p->bias.at = WEFT_COMMAND_NO_REF;
@@ -235,6 +247,8 @@ static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_comman
         return WEFT_ERR_OK;
     if (p->k == 0)
         return refuse(m, "a GEMM has a k of 0");
+    if (p->dtype == WEFT_DTYPE_I8 && p->k % WEFT_GEMM_BYTES_STEP != 0)
+        return refuse(m, "rows of bytes are not made of whole words");
     WEFT_TRY(make_matrix(m, p, &g->a, false, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k,
                          p->lda, p->stride_a, &p->a));
     WEFT_TRY(make_matrix(m, p, &g->b, false, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n,

@@ -8,15 +8,16 @@ enum { WEFT_GEMM_NONE, WEFT_GEMM_RELU, WEFT_GEMM_GELU };
 
 /* d = act(alpha op(a) op(b) + beta c + bias), op(a) m x k, bias m; for each of `batch`. */
 typedef struct weft_gemm {
-    unsigned type; /* cudaDataType of all matrices */
+    unsigned type;   /* cudaDataType of a and b */
+    unsigned result; /* of c, d and bias: that of a, or CUDA_R_32I for CUDA_R_8I */
     int act;
     bool trans_a, trans_b;
     uint64_t m, n, k, batch;
     uint64_t ld[4], stride[4]; /* a, b, c, d; in elements */
     const void *a, *b, *c, *bias;
     void *d;
-    float alpha, beta;
-    double time_us; /* simulated */
+    float alpha, beta; /* of integers: 1 and 0 */
+    double time_us;    /* simulated */
 } weft_gemm;
 
 /* Bytes of an element; 0: unknown type. */

@@ -233,6 +233,8 @@ weft_cublas_status cublasLtMatmulDescCreate(weft_cublaslt_desc *out, unsigned co
          compute_type == WEFT_CUBLAS_COMPUTE_32F_FAST_TF32) &&
         scale_type == WEFT_CUDA_R_32F)
         return s;
+    if (compute_type == WEFT_CUBLAS_COMPUTE_32I && scale_type == WEFT_CUDA_R_32I)
+        return s;
     weft_double_mistake("%s: compute type %u, scale type %u", call, compute_type, scale_type);
     o->dead = true;
     return WEFT_CUBLAS_STATUS_NOT_SUPPORTED;
@@ -305,12 +307,15 @@ static bool fill_sizes(const object *desc, const object *const layout[4], const 
     uint64_t am = g->trans_a ? a->cols : a->rows, bk = g->trans_b ? b->cols : b->rows;
     uint64_t bn = g->trans_b ? b->rows : b->cols;
     bool ok = am == g->m && bk == g->k && bn == g->n && c->rows == g->m && c->cols == g->n;
+    bool whole = desc->compute == WEFT_CUBLAS_COMPUTE_32I;
+    g->type = a->type;
+    g->result = whole ? (unsigned)WEFT_CUDA_R_32I : a->type;
+    ok = ok && whole == (a->type == WEFT_CUDA_R_8I);
     for (int i = 0; i < 4; i++) {
         ok = ok && layout[i]->batch == d->batch && layout[i]->batch > 0 &&
-             layout[i]->type == d->type;
+             layout[i]->type == (i < 2 ? g->type : g->result);
         g->ld[i] = (uint64_t)layout[i]->ld;
         g->stride[i] = (uint64_t)layout[i]->stride;
-        g->type = d->type;
     }
     if (!ok)
         weft_double_mistake("%s: A %llux%llu, B %llux%llu, C %llux%llu and D %llux%llu do not fit",
@@ -319,6 +324,24 @@ static bool fill_sizes(const object *desc, const object *const layout[4], const 
                             (unsigned long long)c->rows, (unsigned long long)c->cols,
                             (unsigned long long)d->rows, (unsigned long long)d->cols);
     return ok;
+}
+
+/* What cuBLASLt asks of integers on tensor cores in plain layouts: A transposed, B not, all sizes,
+ * leading dimensions and strides multiples of 4, no epilogue. */
+static bool check_bytes(const object *desc, const weft_gemm *g, const char *call)
+{
+    uint64_t words = g->m | g->n | g->k;
+    for (int i = 0; i < 4; i++)
+        words |= g->ld[i] | g->stride[i];
+    if (desc->compute != WEFT_CUBLAS_COMPUTE_32I ||
+        (g->trans_a && !g->trans_b && words % 4 == 0 &&
+         desc->epilogue == WEFT_CUBLASLT_EPILOGUE_DEFAULT))
+        return true;
+    weft_double_mistake("%s: a GEMM of bytes, %llu x %llu x %llu%s%s, epilogue %u, not of words",
+                        call, (unsigned long long)g->m, (unsigned long long)g->n,
+                        (unsigned long long)g->k, g->trans_a ? "" : ", A not transposed",
+                        g->trans_b ? ", B transposed" : "", desc->epilogue);
+    return false;
 }
 
 static bool get_layouts(const void *const handle[4], const char *call, const object *out[4])
@@ -362,7 +385,7 @@ weft_cublas_status cublasLtMatmulAlgoGetHeuristic(weft_cublaslt_handle handle,
     const object *p = s ? NULL : get(pref, PREF, call);
     weft_gemm g;
     if (!s && (!get(handle, HANDLE, call) || !x || !p || !get_layouts(handles, call, layout) ||
-               n_wanted < 1 || !fill_sizes(x, layout, call, &g)))
+               n_wanted < 1 || !fill_sizes(x, layout, call, &g) || !check_bytes(x, &g, call)))
         s = WEFT_CUBLAS_STATUS_INVALID_VALUE;
     if (!s && (is_absent(x) || weft_double_listed("ABSENT", "guess")))
         s = WEFT_CUBLAS_STATUS_NOT_SUPPORTED;
@@ -408,7 +431,7 @@ typedef struct spans {
 static bool put_matrix(spans *s, const void *at, const weft_gemm *g, int i, uint64_t cols,
                        uint64_t rows)
 {
-    uint64_t bytes = weft_gemm_bytes(g->type);
+    uint64_t bytes = weft_gemm_bytes(i < 2 ? g->type : g->result);
     weft_double_span *p = realloc(s->at, (s->n + g->batch * cols + 2) * sizeof *p);
     if (!p)
         return false;
@@ -474,7 +497,7 @@ static bool put_accesses(const weft_gemm *g, const void *workspace, size_t bytes
         return false;
     if (g->bias)
         read->at[read->n++] =
-            (weft_double_span){(uintptr_t)g->bias, g->m * weft_gemm_bytes(g->type)};
+            (weft_double_span){(uintptr_t)g->bias, g->m * weft_gemm_bytes(g->result)};
     if (bytes)
         write->at[write->n++] = (weft_double_span){(uintptr_t)workspace, bytes};
     return true;
@@ -527,6 +550,27 @@ static bool fill_epilogue(const object *desc, weft_gemm *g)
     return g->bias != NULL;
 }
 
+/* Factors of the description's type; of integers only 1 and 0, and addresses of whole words. */
+static bool read_factors(const object *desc, const void *alpha, const void *beta,
+                         const void *const at[4], weft_gemm *g)
+{
+    int32_t whole[2];
+    if (desc->compute != WEFT_CUBLAS_COMPUTE_32I) {
+        memcpy(&g->alpha, alpha, sizeof g->alpha);
+        memcpy(&g->beta, beta, sizeof g->beta);
+        return true;
+    }
+    memcpy(&whole[0], alpha, sizeof *whole);
+    memcpy(&whole[1], beta, sizeof *whole);
+    uintptr_t address = (uintptr_t)at[0] | (uintptr_t)at[1] | (uintptr_t)at[3];
+    if (whole[0] == 1 && whole[1] == 0 && address % 4 == 0)
+        return true;
+    weft_double_mistake(
+        "cublasLtMatmul: a GEMM of bytes with factors %d and %d, addresses %p %p %p", (int)whole[0],
+        (int)whole[1], at[0], at[1], at[3]);
+    return false;
+}
+
 weft_cublas_status cublasLtMatmul(weft_cublaslt_handle handle, weft_cublaslt_desc desc,
                                   const void *alpha, const void *a, weft_cublaslt_layout a_layout,
                                   const void *b, weft_cublaslt_layout b_layout, const void *beta,
@@ -541,7 +585,7 @@ weft_cublas_status cublasLtMatmul(weft_cublaslt_handle handle, weft_cublaslt_des
     const object *layout[4], *x = s ? NULL : get(desc, DESC, call);
     weft_gemm g;
     if (!s && (!get(handle, HANDLE, call) || !x || !get_layouts(handles, call, layout) ||
-               !fill_sizes(x, layout, call, &g)))
+               !fill_sizes(x, layout, call, &g) || !check_bytes(x, &g, call)))
         s = WEFT_CUBLAS_STATUS_INVALID_VALUE;
     if (!s && (!algo || !check_algo(algo, key_of(x, layout), at, workspace, workspace_bytes)))
         s = WEFT_CUBLAS_STATUS_INVALID_VALUE;
@@ -549,9 +593,9 @@ weft_cublas_status cublasLtMatmul(weft_cublaslt_handle handle, weft_cublaslt_des
         weft_double_mistake("%s: epilogue %u with bias %p", call, x->epilogue, x->bias);
         s = WEFT_CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    if (!s && !read_factors(x, alpha, beta, at, &g))
+        s = WEFT_CUBLAS_STATUS_NOT_SUPPORTED;
     if (!s) {
-        memcpy(&g.alpha, alpha, sizeof g.alpha);
-        memcpy(&g.beta, beta, sizeof g.beta);
         g.time_us = algo_us[algo->data[5]];
         g.a = a;
         g.b = b;

@@ -167,9 +167,38 @@ static inline void cuda_case_put(weft_dtype t, void *p, int64_t i, float x)
     weft_tensor_set_f64(&to, i, x);
 }
 
+/* A GEMM of bytes: exact, with the layouts that cuBLASLt's integers ask for. */
+static inline void cuda_case_bytes(const cuda_case_run *r, const weft_bundle_gemm *g)
+{
+    int64_t m = cuda_case_dim(r, g->m), n = cuda_case_dim(r, g->n), k = cuda_case_dim(r, g->k);
+    int64_t lda = cuda_case_dim(r, g->lda), ldb = cuda_case_dim(r, g->ldb);
+    int64_t ldd = cuda_case_dim(r, g->ldd), batch = cuda_case_dim(r, g->batch);
+    int64_t step_a = cuda_case_dim(r, g->stride_a), step_b = cuda_case_dim(r, g->stride_b);
+    int64_t step_d = cuda_case_dim(r, g->stride_d);
+    const int8_t *a = cuda_case_address(r, &g->a), *b = cuda_case_address(r, &g->b);
+    int32_t *d = cuda_case_address(r, &g->d);
+    assert_true(weft_gemm_is_bytes(g) && k > 0 && lda >= k && ldb >= k && ldd >= n);
+    assert_true((m | n | k | lda | ldb | ldd | step_a | step_b | step_d) % WEFT_GEMM_BYTES_STEP ==
+                0);
+    for (int64_t x = 0; x < batch; x++)
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                uint32_t sum = 0;
+                for (int64_t c = 0; c < k; c++)
+                    sum += (uint32_t)(a[x * step_a + i * lda + c] * b[x * step_b + j * ldb + c]);
+                d[x * step_d + i * ldd + j] = (int32_t)sum;
+            }
+}
+
 /* What the library would do: see ir/bundle.h. */
 static inline void cuda_case_gemm(const cuda_case_run *r, const weft_bundle_gemm *g)
 {
+    if (cuda_case_dim(r, g->m) == 0)
+        return;
+    if (g->dtype == WEFT_DTYPE_I8) {
+        cuda_case_bytes(r, g);
+        return;
+    }
     int64_t m = cuda_case_dim(r, g->m), n = cuda_case_dim(r, g->n), k = cuda_case_dim(r, g->k);
     int64_t lda = cuda_case_dim(r, g->lda), ldb = cuda_case_dim(r, g->ldb);
     int64_t ldc = cuda_case_dim(r, g->ldc), ldd = cuda_case_dim(r, g->ldd);
@@ -305,6 +334,7 @@ typedef struct cuda_case_spec {
     size_t shift;
     bool special;     /* some NaN and infinities among the inputs */
     double tolerance; /* 0: by element type */
+    bool exact;       /* results have the reference's bits */
 } cuda_case_spec;
 
 /* Runs graph `index` on random inputs in both orders of threads and compares all outputs. */
@@ -331,6 +361,8 @@ static inline void cuda_case_verify(cuda_case *c, uint32_t index, const cuda_cas
             float x = cuda_case_random(&seed);
             if (in[i].dtype == WEFT_DTYPE_BOOL)
                 x = x > -0.5f;
+            else if (in[i].dtype == WEFT_DTYPE_U8 || in[i].dtype == WEFT_DTYPE_I8)
+                x = floorf(x * 128) + (in[i].dtype == WEFT_DTYPE_U8 ? 128 : 0);
             else if (!weft_dtype_is_float(in[i].dtype))
                 x = floorf(x * 100);
             else if (spec->special && (k * 7919 + i) % 997 == 5)
@@ -342,7 +374,12 @@ static inline void cuda_case_verify(cuda_case *c, uint32_t index, const cuda_cas
     cuda_case_check(c, weft_graph_eval(g, in, n_in, arena, c->diag, want, n_out));
     for (unsigned order = 0; order < 2; order++) {
         cuda_case_go(c, index, in, spec->shift, order, have);
-        for (uint32_t o = 0; o < n_out; o++)
+        for (uint32_t o = 0; o < n_out && spec->exact; o++)
+            if (memcmp(have[o].data, want[o].data, weft_tensor_bytes(&want[o])) != 0)
+                cuda_case_compare(weft_graph_name(g), &have[o], &want[o], 1e-12);
+        for (uint32_t o = 0; o < n_out && spec->exact; o++)
+            assert_memory_equal(have[o].data, want[o].data, weft_tensor_bytes(&want[o]));
+        for (uint32_t o = 0; o < n_out && !spec->exact; o++)
             cuda_case_compare(weft_graph_name(g), &have[o], &want[o],
                               spec->tolerance > 0 ? spec->tolerance
                                                   : cuda_case_tolerance(want[o].dtype));
