@@ -31,7 +31,7 @@ static bool supports(const weft_module *m, weft_node n, const char **why)
         return false;
     }
     if (!(op->traits & WEFT_T_VIEW) && !emitters[op->cuda]) {
-        *why = "no CUDA kernel for the operator";
+        *why = "no CUDA kernel for the operator; compile with --target cpu";
         return false;
     }
     return true;

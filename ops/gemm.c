@@ -93,7 +93,8 @@ weft_err weft_infer_matmul_integer(weft_infer_ctx *cx)
 weft_err weft_infer_qlinear_matmul(weft_infer_ctx *cx)
 {
     weft_ttype *out = weft_infer__out(cx, 0, WEFT_DTYPE_NONE, 0);
-    WEFT_TRY(weft_gemm__infer(cx, 0, 3, false, false, out));
+    bool trans_b = weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0;
+    WEFT_TRY(weft_gemm__infer(cx, 0, 3, false, trans_b, out));
     if (out->rank == 0)
         return weft_qlinear__infer(cx, 1, out);
     return weft_qlinear__infer(cx, out->dim[out->rank - 1], out);
@@ -361,7 +362,7 @@ weft_err weft_eval_gemm(weft_eval_ctx *cx)
 
 /* -- Integers with zero points -------------------------------------------------------------- */
 
-/* The elements of t minus their zero points, one per row (operand a) or per column (operand b). */
+/* The elements of t minus their zero points, one per row in memory, or one per column. */
 static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const weft_tensor *zero,
                               bool by_column)
 {
@@ -382,14 +383,14 @@ static const uint64_t *center(weft_eval_ctx *cx, const weft_tensor *t, const wef
 }
 
 static weft_err eval_centered(weft_eval_ctx *cx, uint32_t b, uint32_t a_zero, uint32_t b_zero,
-                              gemm_batch *p, int64_t **out)
+                              bool trans_b, gemm_batch *p, int64_t **out)
 {
-    if (!plan_gemms(p, cx->in[0], cx->in[b], &cx->out[0], false, false))
+    if (!plan_gemms(p, cx->in[0], cx->in[b], &cx->out[0], false, trans_b))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes do not fit");
     size_t n = (size_t)weft_tensor_numel(&cx->out[0]);
     *out = weft_arena_array(cx->scratch, n + 1, sizeof **out);
     stack_u64(cx->scratch, p, center(cx, cx->in[0], weft_eval__in(cx, a_zero), false),
-              center(cx, cx->in[b], weft_eval__in(cx, b_zero), true), (uint64_t *)*out);
+              center(cx, cx->in[b], weft_eval__in(cx, b_zero), !trans_b), (uint64_t *)*out);
     return WEFT_ERR_OK;
 }
 
@@ -397,7 +398,7 @@ weft_err weft_eval_matmul_integer(weft_eval_ctx *cx)
 {
     gemm_batch p;
     int64_t *acc;
-    WEFT_TRY(eval_centered(cx, 1, 2, 3, &p, &acc));
+    WEFT_TRY(eval_centered(cx, 1, 2, 3, false, &p, &acc));
     weft_eval__store_i64(&cx->out[0], 0, 1, weft_tensor_numel(&cx->out[0]), acc);
     return WEFT_ERR_OK;
 }
@@ -406,6 +407,7 @@ weft_err weft_eval_qlinear_matmul(weft_eval_ctx *cx)
 {
     gemm_batch p;
     int64_t *acc;
-    WEFT_TRY(eval_centered(cx, 3, 2, 5, &p, &acc));
+    bool trans_b = weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0;
+    WEFT_TRY(eval_centered(cx, 3, 2, 5, trans_b, &p, &acc));
     return weft_qlinear__finish(cx, acc, (weft_qlinear){.rows = p.m, .cols = p.n, .inner = 1});
 }

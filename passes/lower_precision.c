@@ -10,8 +10,9 @@
  * the range of the narrow type become its largest number (a mask of -3.4e38 must not become
  * infinity: rows that are masked completely would be NaN). Kernels read and write the narrow type
  * and compute in f32. An operator whose inference refuses narrow operands keeps f32, between casts;
- * so does a cast from f32 to another type, because the value may be an index. Runs only with
- * --precision. O(nodes + bytes of weights). */
+ * so does a cast from f32 to another type, because the value may be an index, and an operator that
+ * has bytes among its operands or results: its scales are not rounded. Runs only with --precision.
+ * O(nodes + bytes of weights). */
 #include "passes/retype.h"
 
 #include "base/f16.h"
@@ -81,6 +82,30 @@ static weft_val as_half(lowering *l, weft_node user, weft_val v)
                                                          : cast_to(l, user, v, l->half);
 }
 
+/* Whether a value of bytes goes in or out: quantised operators. */
+static bool has_bytes(const lowering *l, weft_node n)
+{
+    uint32_t n_in = weft_node_in_count(l->m, n), n_out = weft_node_out_count(l->m, n);
+    for (uint32_t i = 0; i < n_in + n_out; i++) {
+        weft_val v = i < n_in ? weft_node_in(l->m, n, i) : weft_node_out(l->m, n, i - n_in);
+        weft_dtype dtype = v.i ? dtype_of(l, v) : WEFT_DTYPE_NONE;
+        if (dtype == WEFT_DTYPE_U8 || dtype == WEFT_DTYPE_I8)
+            return true;
+    }
+    return false;
+}
+
+/* Gives the node its narrow operands as f32. */
+static void widen(lowering *l, weft_node n)
+{
+    for (uint32_t i = 0; i < weft_node_in_count(l->m, n); i++) {
+        weft_val v = weft_node_in(l->m, n, i);
+        if (v.i && dtype_of(l, v) == l->half)
+            weft_node_set_in(l->m, n, i, cast_to(l, n, v, WEFT_DTYPE_F32));
+    }
+    (void)weft_retype__infer(l->cx, l->g, n, l->contents);
+}
+
 static void lower_node(lowering *l, weft_node n)
 {
     bool is_cast = weft_node_op(l->m, n) == WEFT_OP_CAST;
@@ -88,6 +113,10 @@ static void lower_node(lowering *l, weft_node n)
     uint32_t n_in = weft_node_in_count(l->m, n);
     if (is_cast && to != WEFT_DTYPE_F32)
         return;
+    if (!is_cast && has_bytes(l, n)) {
+        widen(l, n);
+        return;
+    }
     if (is_cast) {
         weft_attr attr = WEFT_ATTR_OF_DTYPE(TO, l->half);
         weft_node_set_attr(l->m, n, &attr);

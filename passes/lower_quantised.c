@@ -9,7 +9,7 @@
  *     ew %x {steps = ["quantize_u8 i0 #0.02 #128.0"], dtype = u8}
  *
  * fuse-ew then joins them with the steps between them. Scales and zero points that are not constant
- * become operands. Only for targets whose `ew` kernels compute with bytes: CPUs. O(nodes). */
+ * become operands. O(nodes). */
 #include "passes/match.h"
 
 #include <math.h>

@@ -76,23 +76,4 @@ __device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, 
         *zero = at_zero;
 }
 
-/* -- GEMMs of bytes ----------------------------------------------------------------------------- */
-
-/* The index of the scale or zero point of row (or column) i of matrix `stack`; n is 1 (one for all),
- * `rows` (one per row), or one per row of every matrix. */
-__device__ inline size_t pick(size_t n, size_t rows, size_t stack, size_t i)
-{
-    return n == 1 ? 0 : n == rows ? i : (stack * rows + i) % n;
-}
-
-/* Sum over k of (a - zero_a)(b - zero_b) of a row and a column, whose elements have stride ldb; i32 wraps. */
-template <class A, class B>
-__device__ inline i32 dot(const A *a, const B *b, int k, size_t ldb, i32 zero_a, i32 zero_b)
-{
-    u32 sum = 0;
-    for (int i = 0; i < k; i++)
-        sum += (u32)(((i32)a[i] - zero_a) * ((i32)b[i * ldb] - zero_b));
-    return (i32)sum;
-}
-
 #endif

@@ -12,6 +12,7 @@ pair() { # NAME SOURCE OPTIONS...
     "$WEFT" compile "$2" "${@:3}" --target sm_90 -o "$out/$1.gpu.weft"
 }
 pair small "$here/small.wir"
+pair quantised "$here/quantised.wir"
 # Rows whose size is not a multiple of 16 bytes.
 "$WEFT" compile "$here/odd.wir" -o "$out/odd.f16.cpu.weft"
 "$WEFT" compile "$here/odd.wir" --precision f16 --target sm_90 -o "$out/odd.f16.gpu.weft"

@@ -179,9 +179,44 @@ static void test_lower_precision__results_are_near(void **state)
     }
 }
 
+/* Scales of bytes are not rounded; what follows a product of bytes is narrow again. */
+static void test_lower_precision__keeps_scales_of_bytes(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "wir 1 kernel\n"
+        "weight $s \"s\" : f32[] = dense [1e-6]\n"
+        "weight $z \"z\" : u8[] = dense [3]\n"
+        "weight $i \"i\" : i8[] = dense [0]\n"
+        "weight $w \"w\" : i8[4,4] = splat 3\n"
+        "weight $v \"v\" : f32[4,4] = splat 0.5\n"
+        "graph @m (%x : f32[2,4]) {\n"
+        "  %1 : f32[2,4] = matmul %x, $v\n"
+        "  %2 : u8[2,4] = ew %1 {steps = [\"quantize_u8 i0 #1e-6 #3.0\"], dtype = u8}\n"
+        "  %3 : f32[2,4] = qlinear_matmul %2, $s, $z, $w, $s, $i, _, _, _, %1 {epilogue = [\"add "
+        "acc i9\"]}\n"
+        "  %4 : f32[2,4] = relu %3\n"
+        "  return \"y\" %4\n"
+        "}\n";
+    m = lower(text, WEFT_DTYPE_F16);
+    WEFT_FOREACH_NODE (m, weft_graph_at(m, 0), n) {
+        bool product = weft_node_op(m, n) == WEFT_OP_QLINEAR_MATMUL;
+        weft_dtype first =
+            (weft_dtype)weft_val_ttype(m, weft_node_in(m, n, product ? 1 : 0))->dtype;
+        if (product || weft_node_op(m, n) == WEFT_OP_EW)
+            assert_int_equal(first, WEFT_DTYPE_F32);
+        if (product)
+            assert_int_equal(weft_val_ttype(m, weft_node_in(m, n, 9))->dtype, WEFT_DTYPE_F32);
+        if (weft_node_op(m, n) == WEFT_OP_RELU || weft_node_op(m, n) == WEFT_OP_MATMUL)
+            assert_int_equal(first, WEFT_DTYPE_F16);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_lower_precision__keeps_scales_of_bytes, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_lower_precision__narrows_all_between_the_ports, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_lower_precision__f32_changes_nothing, set_up,
