@@ -315,6 +315,8 @@ bool weft_grpc__read_infer(const weft_bundle *bundle, const uint8_t *message, si
 {
     reader r = {.infer = calloc(1, sizeof *r.infer), .answer = out_answer, .text = text};
     bool ok = r.infer || fail(&r, WEFT_ANSWER_INTERNAL, "out of memory"), too_large = false;
+    const char *wrong = ok ? weft_grpc__scan_infer(message, len) : NULL;
+    ok = ok && (!wrong || fail(&r, WEFT_ANSWER_INVALID, "the message %s", wrong));
     if (ok) {
         r.infer->in = (Inference__ModelInferRequest *)weft_grpc__unpack(
             &inference__model_infer_request__descriptor, message, len, decoded_max, &too_large);

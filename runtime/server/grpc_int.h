@@ -66,6 +66,9 @@ struct ProtobufCMessage;
 struct ProtobufCMessageDescriptor;
 /* Packs with a prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__pack(const struct ProtobufCMessage *message, uint8_t **out, size_t *out_len);
+/* Bounds what a ModelInferRequest repeats (grpc_scan.c), in one pass and without memory. NULL: it
+ * may be decoded; else what is wrong with it. */
+const char *weft_grpc__scan_infer(const uint8_t *message, size_t len);
 /* NULL: malformed or, *out_too_large set, larger than decoded_max when decoded. The result is freed
  * by protobuf_c_message_free_unpacked(message, NULL). */
 struct ProtobufCMessage *weft_grpc__unpack(const struct ProtobufCMessageDescriptor *type,

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { MALLOC_OVERHEAD = 16 }; /* of glibc: a header, and rounding */
+
 /* Bytes that one decoded message may still allocate. */
 typedef struct budget {
     size_t left;
@@ -15,12 +17,13 @@ typedef struct budget {
 static void *take(void *user, size_t size)
 {
     budget *b = user;
+    size = (size ? size : 1) + MALLOC_OVERHEAD;
     if (size > b->left) {
         b->exceeded = true;
         return NULL;
     }
     b->left -= size;
-    return malloc(size ? size : 1);
+    return malloc(size - MALLOC_OVERHEAD);
 }
 
 static void give(void *user, void *memory)

@@ -213,6 +213,13 @@ class Test:
              changed(lambda r: i(r).contents.int_contents.append(1), typed=True)),
             ("INVALID_ARGUMENT", "malformed", b"\xff\xff\xff"),
             ("INVALID_ARGUMENT", "memory", b"\x2a\x00" * (MAX_REQUEST // 2 - 1)),
+            # Empty entries of maps, of the request and of an input; fields that nobody knows.
+            ("INVALID_ARGUMENT", "memory",
+             self.request(self.x[:1]).SerializeToString() + b"\x22\x00" * 65),
+            ("INVALID_ARGUMENT", "memory",
+             self.request(self.x[:1]).SerializeToString() + b"\x2a\x84\x01" + b"\x22\x00" * 66),
+            ("INVALID_ARGUMENT", "memory",
+             self.request(self.x[:1]).SerializeToString() + b"\x98\x06\x01" * 65),
             ("RESOURCE_EXHAUSTED", "larger", b"x" * (MAX_REQUEST + 1)),
         ]
         shared = changed(lambda r: None)

@@ -1,0 +1,106 @@
+/* Counts what a ModelInferRequest holds before it is decoded: protobuf-c makes a structure of some
+ * 56 bytes of an empty entry of a map, which takes two bytes in the message. */
+#include "runtime/server/grpc_int.h"
+
+enum {
+    UNKNOWN_MAX = 64, /* fields that the schema does not have, in the whole message */
+    PARAMETERS_MAX = 64,
+    PORTS_MAX = 4096
+};
+
+typedef enum wire_type {
+    WIRE_VARINT = 0,
+    WIRE_8_BYTES = 1,
+    WIRE_LENGTH = 2,
+    WIRE_4_BYTES = 5
+} wire_type;
+
+/* A field of a message; number 0 ends a list. Fields 1 to 7 that are not listed may occur any
+ * number of times. */
+typedef struct field_rule {
+    uint32_t number, max;
+    const struct field_rule *inside; /* its own fields, when it is a message whose parts count */
+} field_rule;
+
+enum { FIELDS_MAX = 8 }; /* of a list */
+
+/* bytes_contents: each element is a structure with a pointer. */
+static const field_rule contents[] = {{8, PORTS_MAX, NULL}, {0, 0, NULL}};
+static const field_rule output[] = {{1, 1, NULL}, {2, PARAMETERS_MAX, NULL}, {0, 0, NULL}};
+static const field_rule input[] = {
+    {1, 1, NULL},     {2, 1, NULL}, {3, WEFT_RANK_MAX + 1, NULL}, {4, PARAMETERS_MAX, NULL},
+    {5, 1, contents}, {0, 0, NULL}};
+static const field_rule request[] = {
+    {1, 1, NULL},          {2, 1, NULL},           {3, 1, NULL},         {4, PARAMETERS_MAX, NULL},
+    {5, PORTS_MAX, input}, {6, PORTS_MAX, output}, {7, PORTS_MAX, NULL}, {0, 0, NULL}};
+
+typedef struct scan {
+    const uint8_t *at, *end;
+    uint32_t *n_unknown;
+} scan;
+
+static bool read_varint(scan *s, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (uint32_t shift = 0; shift < 64 && s->at < s->end; shift += 7) {
+        uint8_t b = *s->at++;
+        value |= (uint64_t)(b & 0x7f) << shift;
+        if (b < 0x80) {
+            *out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Reads the value of a field; *out gets the bytes of one with a length. */
+static bool read_value(scan *s, uint32_t type, scan *out)
+{
+    uint64_t size = 0;
+    *out = (scan){.n_unknown = s->n_unknown};
+    if (type == WIRE_VARINT)
+        return read_varint(s, &size);
+    if (type == WIRE_LENGTH ? !read_varint(s, &size) : type != WIRE_8_BYTES && type != WIRE_4_BYTES)
+        return false;
+    size = type == WIRE_8_BYTES ? 8 : type == WIRE_4_BYTES ? 4 : size;
+    if (size > (uint64_t)(s->end - s->at))
+        return false;
+    out->at = s->at;
+    s->at += size;
+    out->end = s->at;
+    return true;
+}
+
+/* NULL: within the limits; else what is wrong. Nests as deep as the rules. */
+static const char *check(scan *s, const field_rule *rules)
+{
+    uint32_t count[FIELDS_MAX] = {0};
+    while (s->at < s->end) {
+        uint64_t tag = 0;
+        scan inside;
+        uint32_t i = 0;
+        if (!read_varint(s, &tag) || tag >> 3 == 0 || tag > UINT32_MAX ||
+            !read_value(s, tag & 7, &inside))
+            return "is malformed";
+        while (rules[i].number && rules[i].number != tag >> 3)
+            i++;
+        if (rules[i].number == 0) {
+            if (tag >> 3 >= FIELDS_MAX && ++*s->n_unknown > UNKNOWN_MAX)
+                return "takes too much memory: it has too many unknown fields";
+            continue;
+        }
+        if (++count[i] > rules[i].max)
+            return "takes too much memory: a field is repeated too often";
+        const char *wrong = rules[i].inside && inside.at ? check(&inside, rules[i].inside) : NULL;
+        if (wrong)
+            return wrong;
+    }
+    return NULL;
+}
+
+const char *weft_grpc__scan_infer(const uint8_t *message, size_t len)
+{
+    uint32_t n_unknown = 0;
+    scan s = {.at = message, .end = message ? message + len : NULL, .n_unknown = &n_unknown};
+    return check(&s, request);
+}
