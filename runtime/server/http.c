@@ -89,7 +89,8 @@ static weft_err start(weft_http *http, weft_diag *diag)
     const weft_serve_options *o = http->options;
     uint32_t n_worker = weft_router__worker_count(http->router);
     uint32_t limit = weft_listen__connections(n_worker);
-    if (!weft_http__open_peers(&http->peers))
+    http->offload = weft_offload__create(http->loop);
+    if (!http->offload || !weft_http__open_peers(&http->peers))
         return WEFT_ERR_NOMEM;
     if (limit == 0)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
@@ -165,6 +166,7 @@ void weft_http__destroy(weft_http *http)
     weft_listener__close(&http->metrics.listener);
     weft_http__close_all(&http->api);
     weft_http__close_all(&http->metrics);
+    weft_offload__destroy(http->offload);
     weft_http__close_peers(&http->peers);
     weft_metrics__close_meters(http->meters);
     free(http);

@@ -44,10 +44,7 @@ static void drop_exchange(http_connection *c)
         weft_http__free_exchange(x);
         return;
     }
-    /* The request belongs to the router: the exchange is freed when `done` is called. */
-    x->resume = NULL;
-    x->connection = NULL;
-    weft_router__abandon(c->http->router, x->infer->request);
+    weft_http__abandon(x);
 }
 
 static void add_runnable(http_connection *c)

@@ -78,6 +78,7 @@ struct weft_http {
     weft_loop *loop;
     http_port api, metrics;
     http_peers peers;
+    weft_offload *offload;       /* for large JSON; NULL: none */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies and answers, over all exchanges */
@@ -113,7 +114,10 @@ struct http_exchange {
     bool compressed; /* gzip or deflate */
     bool has_json_len;
     uint64_t given_json_len; /* Inference-Header-Content-Length */
-    bool waiting;            /* the request belongs to the router */
+    bool waiting;            /* the request belongs to the router, or to `job` */
+    bool offloaded;          /* to `job` */
+    weft_job job;
+    weft_answer answer; /* of `job`, which read the request */
     weft_oip_infer *infer;
     unsigned status; /* 0: not decided */
     char *reply;     /* body of the answer, owned; NULL: `error` is the answer */
@@ -152,6 +156,8 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
 bool weft_http__is_reserved(const http_route *route);
 /* Answers the exchange by its route, or hands it to the router (`waiting` is set then). */
 void weft_http__run(http_exchange *x);
+/* The client of a waiting exchange is gone: it is freed, now or later. */
+void weft_http__abandon(http_exchange *x);
 
 /* -- Connections (http_connection.c) -------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
  * one table, so that the same checks apply to each. */
 #include "runtime/server/http_int.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,9 @@ static unsigned status_of(weft_answer answer)
     return statuses[answer];
 }
 
+/* Larger JSON, and the JSON of larger tensors, is read and written beside the loop. */
+enum { INLINE_BYTES = 32 << 10 };
+
 static void write_answer(http_exchange *x)
 {
     weft_request *r = x->infer->request;
@@ -116,6 +120,65 @@ static void write_answer(http_exchange *x)
     x->json_len = binary ? json_len : 0;
 }
 
+/* -- Large JSON, beside the loop -------------------------------------------------------------- */
+
+static http_exchange *exchange_of(weft_job *job)
+{
+    return (http_exchange *)((char *)job - offsetof(http_exchange, job));
+}
+
+static void offload(http_exchange *x, void (*run)(weft_job *), void (*done)(weft_job *))
+{
+    x->waiting = x->offloaded = true;
+    x->job = (weft_job){.run = run, .done = done};
+    weft_offload__submit(x->http->offload, &x->job);
+}
+
+/* The exchange is back from the other thread. false: its client is gone. */
+static bool take_back(http_exchange *x)
+{
+    x->offloaded = false;
+    if (x->resume)
+        return true;
+    weft_http__free_exchange(x);
+    return false;
+}
+
+void weft_http__abandon(http_exchange *x)
+{
+    x->resume = NULL;
+    x->connection = NULL;
+    if (!x->offloaded)
+        weft_router__abandon(x->http->router, x->infer->request);
+}
+
+/* -- Answers of inference -----------------------------------------------------------------------
+ */
+
+/* Bytes of the outputs that are written as JSON. */
+static size_t json_bytes(const weft_oip_infer *infer)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < infer->n_output; i++)
+        if (!infer->output[i].binary)
+            bytes += weft_tensor_bytes(&infer->request->out[infer->output[i].at]);
+    return bytes;
+}
+
+static void run_write(weft_job *job)
+{
+    write_answer(exchange_of(job));
+}
+
+static void done_write(weft_job *job)
+{
+    http_exchange *x = exchange_of(job);
+    if (!take_back(x))
+        return;
+    x->waiting = false;
+    x->resume(x);
+}
+
 static void on_done(weft_request *request)
 {
     http_exchange *x = request->user;
@@ -125,10 +188,18 @@ static void on_done(weft_request *request)
         weft_http__free_exchange(x);
         return;
     }
+    if (request->answer == WEFT_ANSWER_OK && json_bytes(x->infer) > INLINE_BYTES &&
+        x->http->offload) {
+        offload(x, run_write, done_write);
+        return;
+    }
     write_answer(x);
     if (was_waiting)
         x->resume(x);
 }
+
+/* -- Requests of inference ----------------------------------------------------------------------
+ */
 
 /* Length of the JSON in the body; *out_raw: the body is the raw data of one input. false: the
  * header is present and not a valid length. */
@@ -145,33 +216,71 @@ static bool read_json_len(http_exchange *x, size_t *out_len, bool *out_raw)
     return true;
 }
 
+/* Hands the request to the router. */
+static void submit(http_exchange *x)
+{
+    x->infer->request->user = x;
+    x->infer->request->done = on_done;
+    weft_router__submit(x->http->router, x->infer->request);
+}
+
+/* Reads the body into a request; x->infer is NULL on an error. */
+static void read_body(http_exchange *x)
+{
+    const weft_bundle *bundle = weft_router__bundle(x->http->router);
+    size_t json_len;
+    bool raw;
+    read_json_len(x, &json_len, &raw);
+    bool ok =
+        raw ? weft_oip__read_raw(bundle, x->model, x->body, x->len, &x->answer, x->error, &x->infer)
+            : weft_oip__read_infer(bundle, x->model, x->body, x->len, json_len, &x->answer,
+                                   x->error, &x->infer);
+    if (!ok)
+        x->infer = NULL;
+}
+
+static void run_read(weft_job *job)
+{
+    read_body(exchange_of(job));
+}
+
+static void done_read(weft_job *job)
+{
+    http_exchange *x = exchange_of(job);
+    if (!take_back(x))
+        return;
+    if (x->infer) {
+        submit(x);
+        return;
+    }
+    x->waiting = false;
+    x->status = status_of(x->answer);
+    x->resume(x);
+}
+
 static void post_infer(const target *t)
 {
     http_exchange *x = t->x;
-    const weft_bundle *bundle = weft_router__bundle(t->router);
-    weft_answer answer = WEFT_ANSWER_INTERNAL;
-    char message[WEFT_REQUEST_MESSAGE_MAX] = "";
     size_t json_len;
     bool raw;
     if (!read_json_len(x, &json_len, &raw)) {
         weft_http__fail(x, 400, "wrong Inference-Header-Content-Length");
         return;
     }
-    bool ok =
-        raw ? weft_oip__read_raw(bundle, t->model, x->body, x->len, &answer, message, &x->infer)
-            : weft_oip__read_infer(bundle, t->model, x->body, x->len, json_len, &answer, message,
-                                   &x->infer);
-    if (!ok) {
-        weft_http__fail(x, status_of(answer), "%s", message);
+    if (!raw && json_len > INLINE_BYTES && x->http->offload) {
+        offload(x, run_read, done_read);
         return;
     }
-    x->infer->request->user = x;
-    x->infer->request->done = on_done;
+    read_body(x);
+    if (!x->infer) {
+        x->status = status_of(x->answer);
+        return;
+    }
     /* `done` may be called inside submit; it then sets the status, and there is nothing to wait
      * for.
      */
     x->status = 0;
-    weft_router__submit(t->router, x->infer->request);
+    submit(x);
     x->waiting = x->status == 0;
 }
 

@@ -244,6 +244,22 @@ void weft_grpc__drain(weft_grpc *grpc);
 bool weft_grpc__is_idle(const weft_grpc *grpc);
 void weft_grpc__destroy(weft_grpc *grpc);
 
+/* -- Work beside the loop (offload.c) ------------------------------------------------------- */
+
+typedef struct weft_offload weft_offload;
+
+typedef struct weft_job {
+    void (*run)(struct weft_job *job);  /* on the other thread */
+    void (*done)(struct weft_job *job); /* on the loop's thread, afterwards */
+    struct weft_job *next;
+} weft_job;
+
+/* NULL: out of memory or descriptors. */
+weft_offload *weft_offload__create(weft_loop *loop);
+/* `done` is called exactly once; `run` before, unless weft_offload__destroy comes first. */
+void weft_offload__submit(weft_offload *offload, weft_job *job);
+void weft_offload__destroy(weft_offload *offload);
+
 /* -- Pulse of a worker (pulse.c) ------------------------------------------------------------ */
 
 typedef struct weft_pulse weft_pulse;

@@ -1,0 +1,141 @@
+/* Work that takes too long for the loop's thread: large JSON bodies and answers. One thread does
+ * the jobs in order; each is handed back to the loop by an event. */
+#include "runtime/server/serve_int.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+typedef struct job_list {
+    weft_job *first, *last;
+} job_list;
+
+struct weft_offload {
+    weft_loop *loop;
+    int event; /* counts jobs that are done */
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t work;
+    job_list todo, done;
+    bool ends;
+};
+
+static void append(job_list *list, weft_job *job)
+{
+    job->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = job;
+    list->last = job;
+}
+
+static weft_job *take_first(job_list *list)
+{
+    weft_job *job = list->first;
+    if (job && !(list->first = job->next))
+        list->last = NULL;
+    return job;
+}
+
+static void *do_jobs(void *user)
+{
+    weft_offload *o = user;
+    const uint64_t one = 1;
+    pthread_mutex_lock(&o->lock);
+    while (!o->ends) {
+        weft_job *job = take_first(&o->todo);
+        if (!job) {
+            pthread_cond_wait(&o->work, &o->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&o->lock);
+        job->run(job);
+        pthread_mutex_lock(&o->lock);
+        append(&o->done, job);
+        ssize_t written = write(o->event, &one, sizeof one);
+        (void)written; /* a full counter has woken the loop */
+    }
+    pthread_mutex_unlock(&o->lock);
+    return NULL;
+}
+
+static void hand_back(weft_offload *o)
+{
+    for (;;) {
+        pthread_mutex_lock(&o->lock);
+        weft_job *job = take_first(&o->done);
+        pthread_mutex_unlock(&o->lock);
+        if (!job)
+            return;
+        job->done(job);
+    }
+}
+
+static void on_event(void *user, uint32_t events)
+{
+    weft_offload *o = user;
+    uint64_t count;
+    (void)events;
+    ssize_t got = read(o->event, &count, sizeof count);
+    (void)got; /* not ready: then there is no job */
+    hand_back(o);
+}
+
+weft_offload *weft_offload__create(weft_loop *loop)
+{
+    weft_offload *o = calloc(1, sizeof *o);
+    sigset_t all, before;
+    if (!o)
+        return NULL;
+    o->loop = loop;
+    pthread_mutex_init(&o->lock, NULL);
+    pthread_cond_init(&o->work, NULL);
+    o->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (o->event < 0 || !weft_loop__watch(loop, o->event, EPOLLIN, on_event, o)) {
+        weft_offload__destroy(o);
+        return NULL;
+    }
+    /* Signals are the loop's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    o->has_thread = pthread_create(&o->thread, NULL, do_jobs, o) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (o->has_thread)
+        return o;
+    weft_offload__destroy(o);
+    return NULL;
+}
+
+void weft_offload__submit(weft_offload *o, weft_job *job)
+{
+    pthread_mutex_lock(&o->lock);
+    append(&o->todo, job);
+    pthread_cond_signal(&o->work);
+    pthread_mutex_unlock(&o->lock);
+}
+
+void weft_offload__destroy(weft_offload *o)
+{
+    if (!o)
+        return;
+    if (o->has_thread) {
+        pthread_mutex_lock(&o->lock);
+        o->ends = true;
+        pthread_cond_signal(&o->work);
+        pthread_mutex_unlock(&o->lock);
+        pthread_join(o->thread, NULL);
+    }
+    /* Jobs that were not begun end as they are. */
+    for (weft_job *job; (job = take_first(&o->todo));)
+        append(&o->done, job);
+    hand_back(o);
+    if (o->event >= 0) {
+        weft_loop__unwatch(o->loop, o->event);
+        close(o->event);
+    }
+    pthread_cond_destroy(&o->work);
+    pthread_mutex_destroy(&o->lock);
+    free(o);
+}
