@@ -13,6 +13,7 @@ weft_graph *weft_graph_create(weft_module *m, const char *name)
     g->name = weft_module__name(m, name);
     g->idx = m->graphs.len;
     WEFT_VEC_PUSH(m->arena, &m->graphs, g);
+    weft_map_put(m->graph_names, weft_hash64(g->name, strlen(g->name), 0), (uintptr_t)g);
     return g;
 }
 
@@ -28,6 +29,14 @@ weft_graph *weft_graph_at(const weft_module *m, uint32_t i)
 
 weft_graph *weft_graph_find(const weft_module *m, const char *name)
 {
+    uint64_t at;
+    if (!weft_map_get(m->graph_names, weft_hash64(name, strlen(name), 0), &at))
+        return NULL;
+    const weft_graph *last = (const weft_graph *)(uintptr_t)at;
+    if (last->idx < m->graphs.len && m->graphs.at[last->idx] == last &&
+        strcmp(last->name, name) == 0)
+        return m->graphs.at[last->idx];
+    /* It was removed, or the names have one hash. */
     for (uint32_t i = 0; i < m->graphs.len; i++)
         if (strcmp(m->graphs.at[i]->name, name) == 0)
             return m->graphs.at[i];

@@ -37,10 +37,11 @@ static weft_err fill_operand(weft_contents *c, weft_node n, uint32_t i, weft_dia
     out->content = weft_contents_get(c, v, &out->n_content);
     weft_weight w = weft_val_weight(m, v);
     if (w.i) {
-        bool needs_data = (weft_node_opdef(m, n)->traits & WEFT_T_DATA) != 0;
-        out->data =
-            weft_contents__align(c->arena, weft_weight_get(m, w), (weft_dtype)out->type.dtype,
-                                 needs_data ? UINT64_MAX : WEFT_UNALIGNED_MAX);
+        const weft_weight_info *info = weft_weight_get(m, w);
+        bool selects = (weft_node_opdef(m, n)->traits & WEFT_T_DATA) != 0;
+        if (!selects || info->bytes <= WEFT_SELECT_MAX)
+            out->data = weft_contents__align(c->arena, info, (weft_dtype)out->type.dtype,
+                                             selects ? UINT64_MAX : WEFT_UNALIGNED_MAX);
     }
     return WEFT_ERR_OK;
 }

@@ -16,6 +16,7 @@ enum {
     WEFT_TEXT_MAX_NODES = 1 << 22,
     WEFT_TEXT_MAX_LIST = 1 << 20,
     WEFT_FOLLOW_MAX = 64, /* elements of an integer weight that inference tracks as content */
+    WEFT_SELECT_MAX = 256 << 10, /* bytes of a weight that inference selects elements of */
     WEFT_UNALIGNED_MAX = 64 << 10 /* bytes of a weight that inference copies to align it */
 };
 #define WEFT_TEXT_MAX_WEIGHT_BYTES ((uint64_t)4 << 30)
@@ -106,6 +107,7 @@ struct weft_module {
     WEFT_VEC(weft_type_rec *) types;
     WEFT_VEC(weft_weight_rec *) weights;
     WEFT_VEC(weft_graph *) graphs;
+    weft_map *graph_names; /* hash of a name to the last graph created with it */
     WEFT_VEC(weft_node_rec) nodes;
     WEFT_VEC(weft_use_rec) uses;
     WEFT_VEC(weft_val_rec) vals;

@@ -19,6 +19,7 @@ static weft_module *make_module(weft_arena *arena)
     m->names = weft_names_create(arena);
     m->type_ids = weft_map_create(arena);
     m->copies = weft_map_create(arena);
+    m->graph_names = weft_map_create(arena);
     weft_type_rec *no_type = weft_arena_alloc(arena, sizeof *no_type);
     weft_weight_rec *no_weight = weft_arena_alloc(arena, sizeof *no_weight);
     WEFT_VEC_PUSH(arena, &m->types, no_type);
