@@ -94,6 +94,7 @@ F(NONE, gelu_tanh, K(0.5) * x * (1 + tanh(K(SQRT2_PI) * (x + K(0.044715) * x * x
 #undef F
 #define G(id, name, expr) DEFINE(name, int64_t, i64, expr)
 INT_FUNCTIONS(G)
+G(NONE, not_zero, x != 0)
 #undef G
 
 /* -- The table ------------------------------------------------------------------------------ */
@@ -183,6 +184,8 @@ weft_err weft_eval_unary(weft_eval_ctx *cx)
         /* u64 has no negative values. */
         if (arith == WEFT_ARITH_U64 && (id == WEFT_OP_ABS || id == WEFT_OP_RELU))
             return weft_eval_identity(cx);
+        if (arith == WEFT_ARITH_U64 && id == WEFT_OP_SIGN)
+            return weft_eval__map_i64(cx, out, cx->in, 1, not_zero_i64, param);
         if (int_functions[id] != NULL)
             return weft_eval__map_i64(cx, out, cx->in, 1, int_functions[id], param);
         if (id == WEFT_OP_SHRINK)
