@@ -180,7 +180,7 @@ static bool size_labels(const weft_work_ctx *cx, equation *eq, double size[LABEL
 weft_work weft_work_einsum(const weft_work_ctx *cx)
 {
     equation eq;
-    double size[LABELS], flops = 2;
+    double size[LABELS], flops = cx->n_in > 2 ? cx->n_in : 2;
     if (!size_labels(cx, &eq, size))
         return weft_work__bytes(cx, 0);
     for (uint32_t i = 0; i < LABELS; i++)

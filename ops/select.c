@@ -399,11 +399,9 @@ static void box_corners(const weft_nms *nms, const float *box, float *out)
     }
 }
 
-static bool overlaps(const weft_nms *nms, const float *a, const float *b)
+/* Of two boxes by their corners. */
+static bool overlaps(const weft_nms *nms, const float *p, const float *q)
 {
-    float p[4], q[4];
-    box_corners(nms, a, p);
-    box_corners(nms, b, q);
     float h = fminf(p[2], q[2]) - fmaxf(p[0], q[0]), w = fminf(p[3], q[3]) - fmaxf(p[1], q[1]);
     float area_p = (p[2] - p[0]) * (p[3] - p[1]), area_q = (q[2] - q[0]) * (q[3] - q[1]);
     if (h <= 0 || w <= 0 || area_p <= 0 || area_q <= 0)
@@ -411,13 +409,14 @@ static bool overlaps(const weft_nms *nms, const float *a, const float *b)
     return h * w / (area_p + area_q - h * w) > nms->max_iou;
 }
 
-/* Selected triples (batch, class, box) into `out` (may be NULL: only count). */
+/* Selected triples (batch, class, box) into `out` (may be NULL: only count). Takes time in
+ * proportion to boxes times selected boxes. */
 static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out)
 {
     int64_t found = 0, n = nms->n_box;
     int64_t *order = weft_arena_array(arena, (size_t)n, sizeof *order);
-    int64_t *kept = weft_arena_array(arena, (size_t)n, sizeof *kept);
     double *key = weft_arena_array(arena, (size_t)n, sizeof *key);
+    float(*corner)[4] = weft_arena_array(arena, (size_t)n, sizeof *corner); /* of kept boxes */
     weft_keys keys = {.f = key, .step = 1, .down = true};
     for (int64_t line = 0; line < nms->n_batch * nms->n_class; line++) {
         const float *boxes = nms->boxes + line / nms->n_class * n * 4;
@@ -431,11 +430,12 @@ static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out)
         qsort_r(order, (size_t)n_order, sizeof *order, compare_items, &keys);
         for (int64_t i = 0; i < n_order && n_kept < nms->limit; i++) {
             bool free = true;
+            box_corners(nms, boxes + order[i] * 4, corner[n_kept]);
             for (int64_t k = 0; k < n_kept && free; k++)
-                free = !overlaps(nms, boxes + order[i] * 4, boxes + kept[k] * 4);
+                free = !overlaps(nms, corner[n_kept], corner[k]);
             if (!free)
                 continue;
-            kept[n_kept++] = order[i];
+            n_kept++;
             if (out) {
                 out[found * 3] = line / nms->n_class;
                 out[found * 3 + 1] = line % nms->n_class;

@@ -139,11 +139,37 @@ weft_err weft_infer_dft(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* n log n for each line, in the usual count. */
+/* Operations of `transform` for each of n points. */
+static double point_flops(int64_t n)
+{
+    double flops = 0;
+    for (; n > 4 && n % 2 == 0; n /= 2)
+        flops += 5;
+    return flops + 8 * (double)n;
+}
+
+/* The axis may be known to the evaluation only: that of the largest cost then. For stft axis 2 of
+ * the result, whose frames may be one-sided. */
 weft_work weft_work_dft(const weft_work_ctx *cx)
 {
-    double n = weft_work__numel(&cx->out[0]);
-    return weft_work__bytes(cx, 5 * n * log2(n > 2 ? n : 2));
+    const weft_work_operand *out = &cx->out[0];
+    bool is_stft = cx->op->id == WEFT_OP_STFT;
+    const weft_work_operand *lines =
+        is_stft || (cx->n_in > 1 && cx->in[1].present) ? out : &cx->in[0];
+    bool given = weft_attrs_find(cx->attrs, WEFT_ATTR_AXIS) != NULL;
+    int64_t given_axis = weft_attrs_int(cx->attrs, WEFT_ATTR_AXIS, 1);
+    double most = 1;
+    for (int64_t a = 0; a + 1 < lines->rank; a++) {
+        int64_t axis = given ? given_axis + (given_axis < 0 ? lines->rank : 0) : a;
+        if (is_stft ? a != 2 : a != axis)
+            continue;
+        double flops = point_flops(lines->dim[a]);
+        if (lines == out) /* of n / 2 + 1 bins of n points */
+            flops = fmax(flops, fmax(point_flops(2 * lines->dim[a] - 2),
+                                     point_flops(2 * lines->dim[a] - 1)));
+        most = fmax(most, flops);
+    }
+    return weft_work__bytes(cx, weft_work__numel(out) * most);
 }
 
 /* Samples k of line i into `line`; a one-sided spectrum is completed by its mirror image. */

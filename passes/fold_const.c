@@ -19,7 +19,9 @@
 #include "passes/passes_int.h"
 
 enum { RESULT_MAX_BYTES = 1 << 20, BYTES_MIN = 64 << 20, BYTES_RATIO = 4 };
-static const double FLOPS_MAX = 2e10;
+/* Operations of products and convolutions, which are evaluated by blocked loops; one of others
+ * counts as SLOW of them. */
+static const double FLOPS_MAX = 2e10, SLOW = 10;
 
 /* -- From contents -------------------------------------------------------------------------- */
 
@@ -131,7 +133,17 @@ static double count_flops(weft_passctx *cx, const weft_module *m, weft_node n)
                                                    .out = out,
                                                    .n_in = n_in,
                                                    .n_out = n_out});
-    return work.flops;
+    bool fast =
+        (weft_node_opdef(m, n)->traits & WEFT_T_GEMM) && weft_node_op(m, n) != WEFT_OP_EINSUM;
+    return fast || weft_op_form(weft_node_opdef(m, n)) == WEFT_FORM_RECURRENT ? work.flops
+                                                                              : SLOW * work.flops;
+}
+
+/* Whether the time depends on the operands' values: depths of trees, sizes of regions. */
+static bool is_unpredictable(const weft_module *m, weft_node n)
+{
+    weft_op_id op = weft_node_op(m, n);
+    return op == WEFT_OP_TREE_ENSEMBLE || op == WEFT_OP_ROI_ALIGN || op == WEFT_OP_MAX_ROI_POOL;
 }
 
 /* Whether all results have constant dims, and are worth their bytes and operations. */
@@ -171,7 +183,8 @@ static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bo
     weft_module *m = weft_graph_module(g);
     const weft_op *op = weft_node_opdef(m, n);
     uint64_t in_bytes = 0;
-    if (!op->eval || (op->traits & WEFT_T_RANDOM) || !operands_are_weights(cx, m, n, &in_bytes) ||
+    if (!op->eval || (op->traits & WEFT_T_RANDOM) || is_unpredictable(m, n) ||
+        !operands_are_weights(cx, m, n, &in_bytes) ||
         !is_affordable(cx, m, n, is_dequantised(m, n) ? 4 * in_bytes : in_bytes) ||
         !weft_rewrite__allow(cx))
         return WEFT_ERR_OK;
