@@ -20,7 +20,7 @@ import numpy as np
 TYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9,
          "float16": 10, "float64": 11, "uint32": 12, "uint64": 13}
 # AttributeProto.AttributeType
-FLOAT, INT, STRING, TENSOR, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 6, 7, 8
+FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 5, 6, 7, 8
 
 
 @dataclasses.dataclass
@@ -28,14 +28,14 @@ class Node:
     op: str
     inputs: list   # names; "": absent
     outputs: list
-    attrs: dict = dataclasses.field(default_factory=dict)  # int, float, str, array or a list of one kind
+    attrs: dict = dataclasses.field(default_factory=dict)  # int, float, str, array, Graph or a list of one kind
     domain: str = ""
 
 
 @dataclasses.dataclass
 class Port:
     name: str
-    dtype: str
+    dtype: typing.Optional[str]  # None: not declared, nor are the dims
     dims: typing.Optional[list] = None  # integers and names of symbols; None: not declared
 
 
@@ -78,6 +78,8 @@ def _attribute(name, value):
         return head + _float(2, value) + _number(20, FLOAT)
     if isinstance(value, str):
         return head + _bytes(4, value) + _number(20, STRING)
+    if isinstance(value, Graph):
+        return head + _bytes(6, value.body()) + _number(20, GRAPH)
     if isinstance(value, np.ndarray):
         return head + _bytes(5, _tensor("", value)) + _number(20, TENSOR)
     if all(isinstance(v, (int, np.integer)) for v in value):
@@ -95,12 +97,30 @@ def _node(node, name):
 
 
 def _port(port):
+    if port.dtype is None:
+        return _bytes(1, port.name)
     shape = b""
     if port.dims is not None:
         dims = (_bytes(2, d) if isinstance(d, str) else _number(1, d) for d in port.dims)
         shape = _bytes(2, b"".join(_bytes(1, d) for d in dims))
     tensor = _number(1, TYPES[port.dtype]) + shape
     return _bytes(1, port.name) + _bytes(2, _bytes(1, tensor))
+
+
+@dataclasses.dataclass
+class Function:
+    """A function of the domain "f", which imports the default domain and its own."""
+    name: str
+    inputs: list
+    outputs: list
+    nodes: list
+
+    def encode(self, opset):
+        imports = (_number(2, opset), _bytes(1, "f") + _number(2, 1))
+        return (_bytes(1, self.name) + b"".join(_bytes(4, i) for i in self.inputs)
+                + b"".join(_bytes(5, o) for o in self.outputs)
+                + b"".join(_bytes(7, _node(n, f"n{i}")) for i, n in enumerate(self.nodes))
+                + b"".join(_bytes(9, i) for i in imports) + _bytes(10, "f"))
 
 
 @dataclasses.dataclass
@@ -113,6 +133,7 @@ class Graph:
     nodes: list = dataclasses.field(default_factory=list)
     dtypes: dict = dataclasses.field(default_factory=dict)  # of nodes' results, as far as the maker knows
     versions: dict = dataclasses.field(default_factory=dict)  # of other domains, else 1
+    functions: list = dataclasses.field(default_factory=list)
 
     def copy(self):
         """A copy whose lists may be changed; arrays and attributes are shared."""
@@ -135,15 +156,18 @@ class Graph:
         self.inputs = [i for i in self.inputs if i.name in needed]
         return self
 
+    def body(self):
+        """As a GraphProto, for the attribute of a node too."""
+        return (b"".join(_bytes(1, _node(n, f"n{i}")) for i, n in enumerate(self.nodes)) + _bytes(2, "g")
+                + b"".join(_bytes(5, _tensor(k, v)) for k, v in self.constants.items())
+                + b"".join(_bytes(11, _port(p)) for p in self.inputs)
+                + b"".join(_bytes(12, _port(p)) for p in self.outputs))
+
     def encode(self):
-        graph = b"".join(_bytes(1, _node(n, f"n{i}")) for i, n in enumerate(self.nodes))
-        graph += _bytes(2, "g")
-        graph += b"".join(_bytes(5, _tensor(k, v)) for k, v in self.constants.items())
-        graph += b"".join(_bytes(11, _port(p)) for p in self.inputs)
-        graph += b"".join(_bytes(12, _port(p)) for p in self.outputs)
         domains = {"": self.opset, **{n.domain: self.versions.get(n.domain, 1) for n in self.nodes if n.domain}}
         opsets = b"".join(_bytes(8, (_bytes(1, d) if d else b"") + _number(2, v)) for d, v in domains.items())
-        return _number(1, self.ir) + _bytes(2, "weft-tests") + _bytes(7, graph) + opsets
+        return _number(1, self.ir) + _bytes(2, "weft-tests") + _bytes(7, self.body()) + opsets \
+            + b"".join(_bytes(25, f.encode(self.opset)) for f in self.functions)
 
     def save(self, path):
         with open(path, "wb") as f:
