@@ -281,7 +281,44 @@ static weft_err div_to_mul(match *k)
     return replace_by_new(k, WEFT_OP_MUL, operand, 2, NULL, 0);
 }
 
-/* pow x 2 ==> square x; pow x 1 ==> x; pow x 0.5 ==> sqrt x */
+/* Whether no element can be negative, nor -0: squares and their sums and means, sums with positive
+ * numbers. */
+static bool is_positive(const match *k, weft_val v)
+{
+    double c = 0;
+    weft_node n = weft_val_node(k->m, v);
+    for (int depth = 0; n.i && depth < 4; depth++, n = weft_val_node(k->m, v)) {
+        weft_val a = weft_node_in(k->m, n, 0);
+        switch (weft_node_op(k->m, n)) {
+        case WEFT_OP_SQUARE:
+        case WEFT_OP_ABS:
+        case WEFT_OP_EXP:
+        case WEFT_OP_SIGMOID:
+        case WEFT_OP_REDUCE_SUM_SQUARE:
+            return true;
+        case WEFT_OP_MUL:
+            return weft_node_in(k->m, n, 1).i == a.i;
+        case WEFT_OP_ADD:
+            if (weft_rewrite__scalar(k->m, weft_node_in(k->m, n, 1), &c))
+                v = a;
+            else if (weft_rewrite__scalar(k->m, a, &c))
+                v = weft_node_in(k->m, n, 1);
+            if (!(c > 0))
+                return false;
+            break;
+        case WEFT_OP_REDUCE_MEAN:
+        case WEFT_OP_REDUCE_SUM:
+            v = a;
+            break;
+        default:
+            return false;
+        }
+    }
+    return false;
+}
+
+/* pow x 2 ==> square x; pow x 1 ==> x; pow x 0.5 ==> sqrt x if x is not negative: of -inf and -0
+ * they differ */
 static weft_err pow_to_square(match *k)
 {
     double x = 0;
@@ -293,7 +330,7 @@ static weft_err pow_to_square(match *k)
         return replace(k, base);
     if (x == 2)
         return replace_by_new(k, WEFT_OP_SQUARE, &base, 1, NULL, 0);
-    if (x == 0.5)
+    if (x == 0.5 && is_positive(k, base))
         return replace_by_new(k, WEFT_OP_SQRT, &base, 1, NULL, 0);
     return WEFT_ERR_OK;
 }
