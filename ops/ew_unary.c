@@ -116,7 +116,7 @@ static const weft_eval_map_i64 int_functions[WEFT_OP_COUNT] = {
 #undef G
 };
 
-/* Attributes p[0] and p[1] with ONNX's defaults. */
+/* Attributes p[0] and p[1] with ONNX's defaults, which are of type float. */
 static const struct {
     uint16_t key[2];
     double otherwise[2];
@@ -125,9 +125,9 @@ static const struct {
     [WEFT_OP_CELU] = {{WEFT_ATTR_ALPHA}, {1.0}},
     [WEFT_OP_SELU] = {{WEFT_ATTR_ALPHA, WEFT_ATTR_GAMMA},
                       {1.67326319217681884765625, 1.05070102214813232421875}},
-    [WEFT_OP_LEAKY_RELU] = {{WEFT_ATTR_ALPHA}, {0.01}},
+    [WEFT_OP_LEAKY_RELU] = {{WEFT_ATTR_ALPHA}, {0.01F}},
     [WEFT_OP_THRESHOLDED_RELU] = {{WEFT_ATTR_ALPHA}, {1.0}},
-    [WEFT_OP_HARD_SIGMOID] = {{WEFT_ATTR_ALPHA, WEFT_ATTR_BETA}, {0.2, 0.5}},
+    [WEFT_OP_HARD_SIGMOID] = {{WEFT_ATTR_ALPHA, WEFT_ATTR_BETA}, {0.2F, 0.5}},
     [WEFT_OP_SHRINK] = {{WEFT_ATTR_BIAS, WEFT_ATTR_LAMBD}, {0.0, 0.5}},
 };
 
