@@ -16,7 +16,7 @@ enum {
     WEFT_TEXT_MAX_NODES = 1 << 22,
     WEFT_TEXT_MAX_LIST = 1 << 20,
     WEFT_FOLLOW_MAX = 64, /* elements of an integer weight that inference tracks as content */
-    WEFT_SELECT_MAX = 256 << 10, /* bytes of a weight that inference selects elements of */
+    WEFT_SELECT_MAX = 256 << 10,  /* bytes of a weight that inference selects elements of */
     WEFT_UNALIGNED_MAX = 64 << 10 /* bytes of a weight that inference copies to align it */
 };
 #define WEFT_TEXT_MAX_WEIGHT_BYTES ((uint64_t)4 << 30)

@@ -43,12 +43,13 @@ def remainders(c):
 def clips(c):
     dtype = c.pick(("float32", "float64"))
     """Without a bound, onnxruntime takes the largest finite number, others infinity."""
-    bounds = [c.operand(np.asarray(c.pick((-1.0, 0.0, 2.0, -0.0, np.inf, -np.inf, 6.0)), dtype)) if c.chance(0.8) else
-              None for _ in range(2)]
-    x = c.special(c.shape(), dtype)
-    if None in bounds:
+    x, given = c.special(c.shape(), dtype), [c.chance(0.8), c.chance(0.8)]
+    values = (-1.0, 0.0, 2.0, -0.0, 6.0)
+    if all(given):
+        values += (np.inf, -np.inf)
+    else:
         x = np.where(np.isinf(x), np.asarray(7, dtype), x)
-    c.node("Clip", [c.operand(x)] + bounds)
+    c.node("Clip", [c.operand(x)] + [c.operand(np.asarray(c.pick(values), dtype)) if g else None for g in given])
 
 
 def comparisons(c):

@@ -76,7 +76,7 @@ def slices(c):
         d = x.shape[a]
         step = c.pick((1, 1, 2, 3, -1, -2, FAR, -FAR - 1), (5, 5, 2, 1, 2, 1, .5, .5))
         far = FAR if step > 0 else -FAR
-        ends = [c.pick((0, c.number(-d - 2, d + 2), far, -far, -1), (3, 5, 1, 1, 1)) for _ in range(2)]
+        ends = [c.pick((0, c.number(-d - 2, d + 2), far, -1), (3, 5, 1, 1)) for _ in range(2)]
         words.append((*ends, step))
     starts, ends, steps = (np.asarray([w[i] for w in words], np.int64) for i in range(3))
     given = list(axes) != list(range(n)) or c.chance(0.5)
