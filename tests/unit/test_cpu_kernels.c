@@ -6,9 +6,11 @@
 
 /* oneDNN 3 has no Winograd for f32. */
 #if DNNL_VERSION_MAJOR == 2
-#define WINOGRAD "wino"
+#define WINOGRAD  "wino"
+#define BY_IMAGES "by images"
 #else
-#define WINOGRAD "jit"
+#define WINOGRAD  "jit"
+#define BY_IMAGES "jit"
 #endif
 
 static const check conv_checks[] = {
@@ -44,6 +46,22 @@ static const check conv_checks[] = {
      WEFT_LAYOUT_C16,
      1e-5,
      WINOGRAD},
+    {"winograd by images, with residual",
+     WEFT_OP_CONV,
+     {"pads", "l:1,1,1,1", "algo", "s:winograd", "epilogue", "t:add acc i3;mul s0 i4;relu s1"},
+     {"c 3,64,7,9", "w 64,64,3,3", "w 64", "c 3,64,7,9", "w 64,1,1"},
+     "3,64,7,9",
+     WEFT_LAYOUT_C16,
+     1e-5,
+     BY_IMAGES},
+    {"winograd by images, one residual for all",
+     WEFT_OP_CONV,
+     {"pads", "l:1,1,1,1", "algo", "s:winograd", "epilogue", "t:tanh acc;add s0 i3;relu s1"},
+     {"c 2,256,7,7", "w 256,256,3,3", "w 256", "c 1,256,7,7"},
+     "2,256,7,7",
+     WEFT_LAYOUT_C16,
+     1e-4,
+     BY_IMAGES},
     {"depthwise clip",
      WEFT_OP_CONV,
      {"pads", "l:1,1,1,1", "group", "i:24", "epilogue", "t:clip acc #0 #6"},
