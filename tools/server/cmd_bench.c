@@ -33,6 +33,8 @@ typedef struct result {
     double load_ms, first_ms, min_ms, median_ms, p99_ms, throughput;
     double device_ms; /* of the launches alone; negative: the device is the CPU */
     size_t n_runs;
+    weft_launch_time *kernel; /* the shortest of several runs; NULL: not measured */
+    uint32_t n_kernel;
     weft_bench_reading gpu;
 } result;
 
@@ -82,6 +84,25 @@ static weft_err measure_device(weft_session *session, double seconds, weft_diag 
     return WEFT_ERR_OK;
 }
 
+/* Kernels are timed in runs of their own, because timing them slows a run down. */
+static weft_err measure_kernels(weft_session *session, const weft_tensor *in, weft_tensor *out,
+                                weft_arena *arena, weft_diag *diag, result *r)
+{
+    const weft_bundle_program *p = weft_session_program(session);
+    weft_err err = WEFT_ERR_OK;
+    r->kernel = weft_arena_array(arena, (size_t)p->n_launch + 1, sizeof *r->kernel);
+    for (int run = 0; run < PROFILE_RUNS && err == WEFT_ERR_OK; run++) {
+        weft_session_profile(session, true);
+        err = weft_session_run(session, in, p->n_input, diag, out, p->n_output);
+        const weft_launch_time *time = weft_session_times(session, &r->n_kernel);
+        for (uint32_t i = 0; i < r->n_kernel; i++)
+            if (run == 0 || time[i].time_us < r->kernel[i].time_us)
+                r->kernel[i] = time[i];
+    }
+    weft_session_profile(session, false);
+    return err;
+}
+
 static weft_err measure(weft_session *session, const options *o, weft_bench_meter *meter,
                         int64_t batch, weft_arena *arena, weft_diag *diag, result *r)
 {
@@ -114,11 +135,7 @@ static weft_err measure(weft_session *session, const options *o, weft_bench_mete
     r->median_ms = sample[r->n_runs / 2];
     r->p99_ms = sample[(r->n_runs * 99) / 100 < r->n_runs ? (r->n_runs * 99) / 100 : 0];
     r->throughput = (double)batch * (double)r->n_runs / ((now - start) * 1e-3);
-    /* Kernels are timed in runs of their own, because timing them slows a run down. */
-    weft_session_profile(session, o->per_kernel);
-    for (int i = 0; o->per_kernel && i < PROFILE_RUNS; i++)
-        WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
-    return WEFT_ERR_OK;
+    return o->per_kernel ? measure_kernels(session, in, out, arena, diag, r) : WEFT_ERR_OK;
 }
 
 /* -- Reports -------------------------------------------------------------------------------- */
@@ -129,19 +146,16 @@ static int by_time(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void print_kernels(weft_session *session, weft_arena *arena)
+static void print_kernels(const weft_bundle_program *p, const result *r, weft_arena *arena)
 {
-    const weft_bundle_program *p = weft_session_program(session);
-    uint32_t n = 0;
-    const weft_launch_time *times = weft_session_times(session, &n);
-    weft_launch_time *sorted = weft_arena_array(arena, (size_t)n + 1, sizeof *sorted);
+    weft_launch_time *sorted = weft_arena_array(arena, (size_t)r->n_kernel + 1, sizeof *sorted);
     double total = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        sorted[i] = times[i];
-        total += times[i].time_us;
+    for (uint32_t i = 0; i < r->n_kernel; i++) {
+        sorted[i] = r->kernel[i];
+        total += sorted[i].time_us;
     }
-    qsort(sorted, n, sizeof *sorted, by_time);
-    for (uint32_t i = 0; i < n && i < TOP_KERNELS; i++) {
+    qsort(sorted, r->n_kernel, sizeof *sorted, by_time);
+    for (uint32_t i = 0; i < r->n_kernel && i < TOP_KERNELS; i++) {
         const weft_bundle_launch *l = &p->launch[sorted[i].launch];
         printf("    %9.1f us %5.1f %%  %-20s %-24s %s\n", sorted[i].time_us,
                100 * sorted[i].time_us / (total > 0 ? total : 1), weft_op_get(l->op)->name,
@@ -160,6 +174,20 @@ static void print_result(const options *o, const result *r)
         printf("    device    %.3f ms\n", r->device_ms);
     if (!o->json)
         weft_bench_reading_print(&r->gpu, r->median_ms);
+}
+
+/* All kernels in the order in which they run. */
+static json_t *kernels_json(const weft_bundle_program *p, const result *r)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < r->n_kernel; i++) {
+        const weft_bundle_launch *l = &p->launch[r->kernel[i].launch];
+        json_array_append_new(
+            list, json_pack("{s:f, s:s, s:s, s:o}", "time_us", r->kernel[i].time_us, "operator",
+                            weft_op_get(l->op)->name, "variant", r->kernel[i].variant, "item",
+                            weft_tool_json_name(l->item)));
+    }
+    return list;
 }
 
 static json_t *result_json(const result *r)
@@ -208,17 +236,21 @@ static weft_err bench_model(const options *o, weft_engine *engine, weft_bench_me
     WEFT_TRY(weft_session_open(engine, model, diag, &session));
     double load_ms = weft_tool_now_ms() - begin;
     int64_t batch[BATCHES_MAX];
-    size_t n = list_batches(o, weft_session_program(session), batch);
+    const weft_bundle_program *p = weft_session_program(session);
+    size_t n = list_batches(o, p, batch);
     weft_err err = WEFT_ERR_OK;
     for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
         weft_arena *arena = weft_arena_create(0);
         result r = {.model = model, .batch = batch[i], .load_ms = load_ms};
         err = arena ? measure(session, o, meter, batch[i], arena, diag, &r) : WEFT_ERR_NOMEM;
         if (err == WEFT_ERR_OK) {
+            json_t *row = result_json(&r);
             print_result(o, &r);
-            json_array_append_new(list, result_json(&r));
-            if (o->per_kernel && !o->json)
-                print_kernels(session, arena);
+            if (o->per_kernel && o->json)
+                json_object_set_new(row, "kernels", kernels_json(p, &r));
+            else if (o->per_kernel)
+                print_kernels(p, &r, arena);
+            json_array_append_new(list, row);
         }
         weft_arena_destroy(arena);
     }
