@@ -16,6 +16,18 @@ enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
 /* Columns of a matrix that `panel` multiplies by. */
 enum { WEFT_VEC_PANEL = 32 };
 
+/* A pointwise convolution (kernel 1) of one image whose channels are in blocks of the vector width.
+ * Distances in floats. */
+typedef struct weft_vec_pointwise {
+    size_t in;               /* channels of x */
+    size_t pixels;           /* how many pixels are computed */
+    size_t blocks;           /* of results: at most those of a panel */
+    size_t x_block, y_block; /* from one block of channels to the next */
+    const float *bias;       /* WEFT_VEC_PANEL numbers */
+    const float *add;        /* added to the result, at the same places as y; NULL: none */
+    float lo, hi;            /* the result is clipped to [lo, hi]; NaN stays */
+} weft_vec_pointwise;
+
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
@@ -99,6 +111,9 @@ typedef struct weft_cpu_vec {
     /* out[r][0..32) = sum over i < n of x[r][i] * packed[i][0..32) */
     void (*panel)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,
                   const float *packed, size_t n);
+    size_t lanes; /* channels of a block of the kernels below; 0: there are none */
+    /* w: a panel [in][WEFT_VEC_PANEL] */
+    void (*pointwise)(float *y, const float *x, const float *w, const weft_vec_pointwise *s);
 } weft_cpu_vec;
 
 extern const weft_cpu_vec weft_cpu_vec_base;

@@ -1,7 +1,7 @@
 /* The body of cpu_vec*.c: the same loops for each instruction set, written with the vector
- * extension of gcc and clang in vectors of VEC_LANES floats (4, 8 or 16). exp, log, tanh and erf
- * are polynomials with a relative error of about 1e-7; exp uses the range reduction of Cephes, erf
- * two minimax polynomials that meet at 0.9277. */
+ * extension of gcc and clang in vectors of VEC_LANES floats (4, 8 or 16). exp and log are the
+ * polynomials of Cephes with a relative error of about 1e-7; tanh and erf are the rational
+ * functions of Eigen (GenericPacketMathFunctions.h) with at most 4e-7. */
 #include "runtime/cpu/cpu_vec.h"
 
 #include <math.h>
@@ -130,12 +130,24 @@ INLINE float max_of(vf x)
 
 /* -- Functions ------------------------------------------------------------------------------ */
 
+/* p * 2^n for whole n in [-126, 129] */
+INLINE vf scale_v(vf p, vf n)
+{
+#if VEC_LANES == 16
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    /* Two factors, because 2^n may be out of range. */
+    vi i = __builtin_convertvector(n, vi), h = i >> 1;
+    return p * as_f((h + 127) << 23) * as_f((i - h + 127) << 23);
+#endif
+}
+
+/* Results below the smallest normal number are 0: denormal ones are slow on some processors. */
 INLINE vf exp_v(vf x)
 {
-    const vf magic = splat(12582912.0f);
-    vf c = pick(x < -87.336544f, splat(-87.336544f), pick(x > 88.722839f, splat(88.722839f), x));
-    vf t = c * 1.44269504f + magic;
-    vf n = t - magic;
+    const vf magic = splat(12582912.0f), least = splat(-87.336544f);
+    vf c = min_v(max_v(x, least), splat(89.0f));
+    vf n = (c * 1.44269504f + magic) - magic;
     vf r = c - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
     vf p = splat(1.9875691500e-4f);
@@ -144,14 +156,8 @@ INLINE vf exp_v(vf x)
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    /* 2^n as two factors, because n reaches 128. */
-    vi i = as_i(t) - as_i(magic);
-    vi h = i >> 1;
-    vf y = p * as_f((h + 127) << 23) * as_f((i - h + 127) << 23);
-    y = pick(x < -87.336544f, splat(0.0f), y);
-    y = pick(x > 88.722839f, splat(INFINITY), y);
-    return pick(x == x, y, x);
+    p = p * (r * r) + (r + 1.0f);
+    return pick(x < least, splat(0.0f), scale_v(p, n));
 }
 
 INLINE vf log_v(vf x)
@@ -190,39 +196,51 @@ INLINE vf sigmoid_v(vf x)
     return 1.0f / (1.0f + exp_v(-x));
 }
 
+/* x itself where it is so small that the numerator would lose bits. */
 INLINE vf tanh_v(vf x)
 {
-    vf a = abs_v(x), s = x * x;
-    vf big = 1.0f - 2.0f / (exp_v(a + a) + 1.0f);
-    vf p = splat(-5.70498872745e-3f);
-    p = p * s + 2.06390887954e-2f;
-    p = p * s - 5.37397155531e-2f;
-    p = p * s + 1.33314422036e-1f;
-    p = p * s - 3.33332819422e-1f;
-    p = p * s * a + a;
-    return with_sign(pick(a < 0.625f, p, big), x);
+    const float most = 7.90531111f, least = 1e-4f;
+    vf a = abs_v(x), c = min_v(max_v(x, splat(-most)), splat(most)), s = c * c;
+    vf p = splat(-2.76076847742355e-16f);
+    p = p * s + 2.00018790482477e-13f;
+    p = p * s - 8.60467152213735e-11f;
+    p = p * s + 5.12229709037114e-08f;
+    p = p * s + 1.48572235717979e-05f;
+    p = p * s + 6.37261928875436e-04f;
+    p = p * s + 4.89352455891786e-03f;
+    vf q = splat(1.19825839466702e-06f);
+    q = q * s + 1.18534705686654e-04f;
+    q = q * s + 2.26843463243900e-03f;
+    q = q * s + 4.89352518554385e-03f;
+    vf y = pick(a > most, with_sign(splat(1.0f), x), c * p / q);
+    return pick(a < least, x, y);
 }
 
 INLINE vf erf_v(vf x)
 {
-    vf t = abs_v(x), s = x * x;
-    vf r = t * -1.72853470e-5f + 3.83197126e-4f;
-    vf u = t * -3.88396438e-3f + 2.42546219e-2f;
-    r = r * s + u;
-    r = r * t - 1.06777877e-1f;
-    r = r * t - 6.34846687e-1f;
-    r = r * t - 1.28717512e-1f;
-    r = r * t - t;
-    vf big = 1.0f - exp_v(r);
-    big = pick(t > 4.0f, splat(1.0f), big);
-    vf q = splat(-5.96761703e-4f);
-    q = q * s + 4.99119423e-3f;
-    q = q * s - 2.67681349e-2f;
-    q = q * s + 1.12819925e-1f;
-    q = q * s - 3.76125336e-1f;
-    q = q * s + 1.28379166e-1f;
-    q = q * t + t;
-    return with_sign(pick(t > 0.927734375f, big, q), x);
+    const float most = 3.92f, least = 1e-4f;
+    vf a = abs_v(x), c = min_v(max_v(x, splat(-most)), splat(most)), s = c * c;
+    vf p = splat(-2.72614225801306e-10f);
+    p = p * s + 2.77068142495902e-08f;
+    p = p * s - 2.10102402082508e-06f;
+    p = p * s - 5.69250639462346e-05f;
+    p = p * s - 7.34990630326855e-04f;
+    p = p * s - 2.95459980854025e-03f;
+    p = p * s - 1.60960333262415e-02f;
+    vf q = splat(-1.45660718464996e-05f);
+    q = q * s - 2.13374055278905e-04f;
+    q = q * s - 1.68282697438203e-03f;
+    q = q * s - 7.37332916720468e-03f;
+    q = q * s - 1.42647390514189e-02f;
+    vf y = pick(a > most, with_sign(splat(1.0f), x), c * p / q);
+    return pick(a < least, x * 1.12837917f, y);
+}
+
+/* 0.5 * x * (1 + tanh(u)) = x / (1 + exp(-2u)), where u = sqrt(2 / pi) * (x + 0.044715 * x^3) */
+INLINE vf gelu_tanh_v(vf x)
+{
+    vf u = x * (0.0713548163f * x * x + 1.59576912f);
+    return x / (1.0f + exp_v(-u));
 }
 
 INLINE vf softplus_v(vf x)
@@ -277,8 +295,8 @@ STEP(relu, max_v(x, splat(0.0f)))
 STEP(sigmoid, sigmoid_v(x))
 STEP(tanh, tanh_v(x))
 STEP(gelu, 0.5f * x * (1.0f + erf_v(x * 0.707106781f)))
-STEP(gelu_tanh, 0.5f * x * (1.0f + tanh_v(0.797884561f * (x + 0.044715f * x * x * x))))
-STEP(silu, x *sigmoid_v(x))
+STEP(gelu_tanh, gelu_tanh_v(x))
+STEP(silu, x / (1.0f + exp_v(-x)))
 STEP(erf, erf_v(x))
 STEP(exp, exp_v(x))
 STEP(log, log_v(x))
@@ -825,6 +843,96 @@ static void panel(float *out, size_t out_stride, const float *x, size_t x_stride
     }
 }
 
+/* -- Pointwise convolutions ----------------------------------------------------------------- */
+
+#if VEC_LANES >= 8
+/* R pixels times C blocks of channels; w: columns of a panel. */
+#define POINTWISE(R, C)                                                                    \
+    INLINE void pointwise_step_##R##_##C(vf a[R][C], const float *x, const float *w)       \
+    {                                                                                      \
+        for (int r = 0; r < R; r++)                                                        \
+            for (int c = 0; c < C; c++)                                                    \
+                a[r][c] += load(w + c * LANES) * x[(size_t)r * LANES];                     \
+    }                                                                                      \
+    INLINE void pointwise_##R##_##C(const weft_vec_pointwise *s, float *y, const float *x, \
+                                    const float *w, const float *bias, const float *add)   \
+    {                                                                                      \
+        vf a[R][C];                                                                        \
+        const vf lo = splat(s->lo), hi = splat(s->hi);                                     \
+        size_t at = 0;                                                                     \
+        for (int r = 0; r < R; r++)                                                        \
+            for (int c = 0; c < C; c++)                                                    \
+                a[r][c] = load(bias + c * LANES);                                          \
+        for (; at + LANES <= s->in; at += LANES, x += s->x_block)                          \
+            for (size_t k = 0; k < LANES; k += 2, w += 2 * WEFT_VEC_PANEL) {               \
+                pointwise_step_##R##_##C(a, x + k, w);                                     \
+                pointwise_step_##R##_##C(a, x + k + 1, w + WEFT_VEC_PANEL);                \
+            }                                                                              \
+        for (size_t k = 0; at + k < s->in; k++, w += WEFT_VEC_PANEL)                       \
+            pointwise_step_##R##_##C(a, x + k, w);                                         \
+        for (int r = 0; r < R; r++)                                                        \
+            for (int c = 0; c < C; c++) {                                                  \
+                size_t to = (size_t)r * LANES + (size_t)c * s->y_block;                    \
+                vf v = a[r][c];                                                            \
+                if (add)                                                                   \
+                    v += load(add + to);                                                   \
+                store(y + to, min_v(max_v(v, lo), hi));                                    \
+            }                                                                              \
+    }
+#define POINTWISE_RUN(R, C)            \
+    for (; i + R <= s->pixels; i += R) \
+    pointwise_##R##_##C(s, y + i * LANES, x + i * LANES, w, bias, add ? add + i * LANES : NULL)
+
+#if VEC_LANES == 16
+POINTWISE(14, 2)
+POINTWISE(7, 2)
+POINTWISE(14, 1)
+#else
+POINTWISE(6, 2)
+POINTWISE(12, 1)
+#endif
+POINTWISE(3, 2)
+POINTWISE(1, 2)
+POINTWISE(4, 1)
+POINTWISE(1, 1)
+
+static void pointwise_pair(const weft_vec_pointwise *s, float *y, const float *x, const float *w,
+                           const float *bias, const float *add)
+{
+    size_t i = 0;
+#if VEC_LANES == 16
+    POINTWISE_RUN(14, 2);
+    POINTWISE_RUN(7, 2);
+#else
+    POINTWISE_RUN(6, 2);
+#endif
+    POINTWISE_RUN(3, 2);
+    POINTWISE_RUN(1, 2);
+}
+
+static void pointwise_single(const weft_vec_pointwise *s, float *y, const float *x, const float *w,
+                             const float *bias, const float *add)
+{
+    size_t i = 0;
+#if VEC_LANES == 16
+    POINTWISE_RUN(14, 1);
+#else
+    POINTWISE_RUN(12, 1);
+#endif
+    POINTWISE_RUN(4, 1);
+    POINTWISE_RUN(1, 1);
+}
+
+static void pointwise(float *y, const float *x, const float *w, const weft_vec_pointwise *s)
+{
+    for (size_t b = 0; b < s->blocks; b += 2) {
+        size_t to = b * s->y_block;
+        (b + 1 < s->blocks ? pointwise_pair : pointwise_single)(
+            s, y + to, x, w + b * LANES, s->bias + b * LANES, s->add ? s->add + to : NULL);
+    }
+}
+#endif
+
 /* -- The table ------------------------------------------------------------------------------ */
 
 const weft_cpu_vec VEC_TABLE = {
@@ -913,4 +1021,8 @@ const weft_cpu_vec VEC_TABLE = {
     .qk = qk,
     .pv = pv,
     .panel = panel,
+#if VEC_LANES >= 8
+    .lanes = LANES,
+    .pointwise = pointwise,
+#endif
 };
