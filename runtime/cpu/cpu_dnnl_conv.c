@@ -105,7 +105,8 @@ static bool choose(weft_prep *p, conv_plan *c)
         if (weft_dnnl__epilogue(p, &c->scope, &c->epilogue, false, NULL, 0) != WEFT_ERR_OK)
             return false;
     }
-    if (find_direct(p, c, false) || find_direct(p, c, true))
+    /* GEMM over unfolded images computes binary post-ops element by element. */
+    if (find_direct(p, c, false) || (c->epilogue.n_operand == 0 && find_direct(p, c, true)))
         return true;
     if (c->epilogue.n_step > 0 && c->epilogue.fused) {
         weft_dnnl__unfuse(&c->epilogue);
