@@ -99,17 +99,8 @@ static bool find_run(const weft_cpu_ew *ew, const ew_operand *o, int64_t from, i
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-typedef struct ew_part {
-    float buffer[EW_BUFFERS][EW_BLOCK];
-    /* Contents of each operand's buffer: the address it was expanded from (NULL: empty), and the
-     * number of elements. */
-    const void *held[EW_OPERANDS];
-    int64_t held_n[EW_OPERANDS];
-    const float *at[EW_OPERANDS];
-} ew_part;
-
-static const float *read_operand(const weft_cpu_ew *ew, ew_part *part, uint32_t i, int64_t from,
-                                 int64_t n)
+static const float *read_operand(const weft_cpu_ew *ew, weft_ew_part *part, uint32_t i,
+                                 int64_t from, int64_t n)
 {
     const ew_operand *o = &ew->operand[i];
     const void *src = o->own ? o->own : ew->arg[o->arg];
@@ -162,7 +153,7 @@ static void store_result(const weft_cpu_ew *ew, const float *src, int64_t from, 
             ((double *)out)[from + i] = src[i];
 }
 
-static const float *argument(const weft_cpu_ew *ew, const ew_part *part, const ew_step *step,
+static const float *argument(const weft_cpu_ew *ew, const weft_ew_part *part, const ew_step *step,
                              uint32_t k)
 {
     switch (step->from[k]) {
@@ -198,7 +189,7 @@ static void quantize_block(const weft_cpu_ew *ew, const float *const *arg, int64
         map_bytes(ew, byte, from, n);
 }
 
-static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_t n)
+static void run_block(const weft_cpu_ew *ew, weft_ew_part *part, int64_t from, int64_t n)
 {
     bool direct = ew->out_dtype == WEFT_DTYPE_F32;
     float *out = direct ? (float *)ew->arg[ew->out_arg] + from : part->buffer[ew->n_buffer];
@@ -224,16 +215,31 @@ static void run_block(const weft_cpu_ew *ew, ew_part *part, int64_t from, int64_
         store_result(ew, out, from, n);
 }
 
-static void run_blocks(void *cx, int64_t begin, int64_t end)
+void weft_ew__part_init(const weft_cpu_ew *ew, weft_ew_part *part)
 {
-    const weft_cpu_ew *ew = cx;
-    ew_part part;
-    memset(part.held, 0, sizeof part.held);
-    memset(part.held_n, 0, sizeof part.held_n);
+    memset(part->held, 0, sizeof part->held);
+    memset(part->held_n, 0, sizeof part->held_n);
     /* Numbers are in the buffers after those of steps. */
     for (uint32_t i = 0; i < ew->n_number; i++)
         for (int64_t k = 0; k < ew->block; k++)
-            part.buffer[ew->n_buffer + 1 + i][k] = ew->number[i];
+            part->buffer[ew->n_buffer + 1 + i][k] = ew->number[i];
+}
+
+void weft_ew__run_range(const weft_cpu_ew *ew, weft_ew_part *part, int64_t from, int64_t n)
+{
+    for (int64_t end = from + n; from < end; from += n) {
+        n = ew->unit - from % ew->unit;
+        n = n < ew->block ? n : ew->block;
+        n = n < end - from ? n : end - from;
+        run_block(ew, part, from, n);
+    }
+}
+
+static void run_blocks(void *cx, int64_t begin, int64_t end)
+{
+    const weft_cpu_ew *ew = cx;
+    weft_ew_part part;
+    weft_ew__part_init(ew, &part);
     for (int64_t i = begin; i < end; i++) {
         int64_t start = i % ew->block_per_unit * ew->block;
         int64_t n = ew->unit - start < ew->block ? ew->unit - start : ew->block;

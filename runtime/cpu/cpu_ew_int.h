@@ -1,4 +1,5 @@
-/* Private to cpu_ew*.c: a prepared element-wise program. */
+/* Private to cpu_ew*.c and kernels that run element-wise programs on parts of their results: a
+ * prepared program. */
 #ifndef WEFT_RUNTIME_CPU_CPU_EW_INT_H
 #define WEFT_RUNTIME_CPU_CPU_EW_INT_H
 
@@ -56,6 +57,21 @@ struct weft_cpu_ew {
     void (*affine)(float *y, const float *x, const float *scale, const float *shift, size_t n);
     void *const *arg; /* arguments of the current run */
 };
+
+/* What one thread needs to run a program. */
+typedef struct weft_ew_part {
+    float buffer[EW_BUFFERS][EW_BLOCK];
+    /* Contents of each operand's buffer: the address it was expanded from (NULL: empty), and the
+     * number of elements. */
+    const void *held[EW_OPERANDS];
+    int64_t held_n[EW_OPERANDS];
+    const float *at[EW_OPERANDS];
+} weft_ew_part;
+
+void weft_ew__part_init(const weft_cpu_ew *ew, weft_ew_part *part);
+/* Runs the program, whose `arg` is set, for elements [from, from + n) of the result's memory; both
+ * are multiples of the innermost loop's length where that is shorter than a block of channels. */
+void weft_ew__run_range(const weft_cpu_ew *ew, weft_ew_part *part, int64_t from, int64_t n);
 
 /* Element i as f32; bool as 0 or 1. */
 float weft_ew__element(const void *p, uint8_t dtype, int64_t i);

@@ -1,0 +1,264 @@
+/* Convolutions with a kernel of one pixel between values in blocks of channels.
+ *
+ * Weights are packed in panels of 32 output channels. A task is a panel for a block of pixels,
+ * which stay in the L2 cache for the next panel; its inner loops (weft_cpu_vec.pointwise) keep 14
+ * pixels times two vectors in registers. A residual and a clip are computed there, any other
+ * epilogue by an element-wise program while the task's results are in the cache. oneDNN's kernels
+ * are slower with costly activations (silu, gelu) and for blocks of channels that are not full. */
+#include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/cpu/cpu_ew_int.h"
+#include "runtime/cpu/cpu_window.h"
+
+#include <math.h>
+
+/* With fewer input channels, oneDNN's order of stores is faster. */
+enum { CHANNELS_MIN = 24 };
+enum { BLOCK_BYTES = 192 << 10, BLOCK_PIXELS = 392, TILE_PIXELS = 14, CACHE_BYTES = 768 << 10 };
+/* A thread's speed, roughly. */
+static const double flops_per_ns = 200;
+
+typedef struct pointwise_kernel {
+    const weft_cpu_vec *vec;
+    weft_engine *engine;
+    uint32_t threads, n_in;
+    int64_t images, pixels, in, in_blocks, out_blocks, panels;
+    int64_t block, n_block; /* pixels of a task; blocks of an image */
+    bool panel_first;       /* tasks of one panel follow each other */
+    weft_cpu_pack *pack;    /* [panels][in][32] */
+    float *bias;            /* panels * 32; owned */
+    uint32_t add;           /* operand that is added; 0: none */
+    float lo, hi;
+    int64_t unused; /* lanes of the last block */
+    weft_cpu_ew *ew;
+    void *const *arg;
+} pointwise_kernel;
+
+/* -- Runs ----------------------------------------------------------------------------------- */
+
+static void clear_unused(const pointwise_kernel *k, float *y, int64_t pixels)
+{
+    int64_t lanes = (int64_t)k->vec->lanes;
+    for (int64_t i = 0; i < pixels; i++)
+        memset(y + (i + 1) * lanes - k->unused, 0, (size_t)k->unused * sizeof *y);
+}
+
+static void run_task(const pointwise_kernel *k, int64_t image, int64_t first, int64_t panel,
+                     weft_ew_part *part)
+{
+    int64_t lanes = (int64_t)k->vec->lanes, per_panel = WEFT_VEC_PANEL / lanes;
+    int64_t block = panel * per_panel, plane = k->pixels * lanes;
+    int64_t from = ((image * k->out_blocks + block) * k->pixels + first) * lanes;
+    int64_t n = k->pixels - first < k->block ? k->pixels - first : k->block;
+    int64_t blocks = k->out_blocks - block < per_panel ? k->out_blocks - block : per_panel;
+    const float *x = (const float *)k->arg[0] + image * k->in_blocks * plane + first * lanes;
+    float *y = (float *)k->arg[k->n_in] + from;
+    const weft_vec_pointwise s = {
+        .in = (size_t)k->in,
+        .pixels = (size_t)n,
+        .blocks = (size_t)blocks,
+        .x_block = (size_t)plane,
+        .y_block = (size_t)plane,
+        .bias = k->bias + panel * WEFT_VEC_PANEL,
+        .add = k->add ? (const float *)k->arg[k->add] + from : NULL,
+        .lo = k->lo,
+        .hi = k->hi,
+    };
+    k->vec->pointwise(y, x, weft_cpu__pack_data(k->pack) + panel * k->in * WEFT_VEC_PANEL, &s);
+    for (int64_t b = 0; k->ew && b < blocks; b++)
+        weft_ew__run_range(k->ew, part, from + b * plane, n * lanes);
+    if (k->unused && block + blocks == k->out_blocks)
+        clear_unused(k, y + (blocks - 1) * plane, n);
+}
+
+static void run_tasks(void *cx, int64_t begin, int64_t end)
+{
+    const pointwise_kernel *k = cx;
+    weft_ew_part part;
+    int64_t places = k->images * k->n_block;
+    if (k->ew)
+        weft_ew__part_init(k->ew, &part);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t panel = k->panel_first ? i / places : i % k->panels;
+        int64_t place = k->panel_first ? i % places : i / k->panels;
+        run_task(k, place / k->n_block, place % k->n_block * k->block, panel, &part);
+    }
+}
+
+static weft_err run_pointwise(void *state, void *const *arg)
+{
+    pointwise_kernel *k = state;
+    double flops = 2.0 * (double)k->in * WEFT_VEC_PANEL * (double)k->block;
+    k->arg = arg;
+    if (k->ew)
+        k->ew->arg = arg;
+    weft_par_for(k->threads, k->images * k->n_block * k->panels, flops / flops_per_ns, run_tasks,
+                 k);
+    return WEFT_ERR_OK;
+}
+
+static void destroy_pointwise(void *state)
+{
+    pointwise_kernel *k = state;
+    if (k->pack)
+        weft_cpu__put_pack(k->engine, k->pack);
+    weft_cpu__ew_destroy(k->ew);
+    free(k->bias);
+    free(k);
+}
+
+/* -- Preparation ---------------------------------------------------------------------------- */
+
+static bool in_blocks(const weft_slot *s, size_t lanes)
+{
+    return s->present && s->tensor.dtype == WEFT_DTYPE_F32 &&
+           (s->layout == WEFT_LAYOUT_C16 || s->layout == WEFT_LAYOUT_C8) &&
+           (size_t)weft_layout_block(s->layout) == lanes;
+}
+
+static bool is_pointwise(const weft_prep *p)
+{
+    const weft_slot *x = &p->in[0], *w = &p->in[1], *y = &p->out[0];
+    size_t lanes = weft_cpu__of(p)->vec->lanes;
+    int32_t rank = x->tensor.rank;
+    weft_cpu_window window;
+    if (lanes == 0 || p->n_in < 2 || p->n_out != 1 || !in_blocks(x, lanes) ||
+        !in_blocks(y, lanes) || !weft_slot_is(w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) || !w->weight ||
+        rank < 3 || x->tensor.dim[1] < CHANNELS_MIN || w->tensor.rank != rank ||
+        y->tensor.rank != rank || !weft_cpu__window(p, w->tensor.dim + 2, &window) ||
+        weft_attrs_int(p->attrs, WEFT_ATTR_GROUP, 1) != 1)
+        return false;
+    for (uint32_t i = 0; i < window.n; i++)
+        if (window.kernel[i] != 1 || window.stride[i] != 1 || window.before[i] != 0 ||
+            window.after[i] != 0)
+            return false;
+    for (int32_t d = 0; d < rank; d++)
+        if (d != 1 && x->tensor.dim[d] != y->tensor.dim[d])
+            return false;
+    const weft_slot *bias = p->n_in > 2 && p->in[2].present ? &p->in[2] : NULL;
+    return w->tensor.dim[0] == y->tensor.dim[1] && w->tensor.dim[1] == x->tensor.dim[1] &&
+           (!bias || (weft_slot_is(bias, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) && bias->weight &&
+                      weft_slot_numel(bias) == y->tensor.dim[1]));
+}
+
+/* The value before step s is its argument k. */
+static bool is_before(const weft_step *step, uint32_t s, uint32_t k)
+{
+    return step[s].arg[k].kind == WEFT_ARG_ACC ||
+           (s > 0 && step[s].arg[k].kind == WEFT_ARG_STEP && step[s].arg[k].idx == s - 1);
+}
+
+/* The operand that step 0 adds to the accumulator, of the result's dims and layout; 0: none. */
+static uint32_t find_addend(const weft_prep *p, const weft_step *step)
+{
+    for (uint32_t k = 0; k < 2 && step->op == WEFT_STEP_ADD; k++) {
+        uint32_t at = step->arg[1 - k].idx;
+        if (is_before(step, 0, k) && step->arg[1 - k].kind == WEFT_ARG_INPUT && at < p->n_in &&
+            weft_slot_is(&p->in[at], WEFT_DTYPE_F32, p->out[0].layout) &&
+            weft_slot_same_dims(&p->in[at], &p->out[0]))
+            return at;
+    }
+    return 0;
+}
+
+/* [lo, hi] if step s clips the value before it. */
+static bool find_clip(const weft_step *step, uint32_t s, float *lo, float *hi)
+{
+    bool relu = step[s].op == WEFT_STEP_RELU;
+    if ((!relu && step[s].op != WEFT_STEP_CLIP) || !is_before(step, s, 0))
+        return false;
+    for (uint32_t k = 1; k < step[s].n_args; k++)
+        if (step[s].arg[k].kind != WEFT_ARG_NUMBER)
+            return false;
+    *lo = relu ? 0 : step[s].arg[1].number;
+    *hi = relu ? INFINITY : step[s].arg[2].number;
+    return *lo <= *hi;
+}
+
+/* Sets the residual and the clip or, for any other epilogue, the program. *out_done: false if there
+ * is no such program. */
+static weft_err read_epilogue(weft_prep *p, pointwise_kernel *k, bool *out_done)
+{
+    const weft_attr *steps = weft_attrs_find(p->attrs, WEFT_ATTR_EPILOGUE);
+    weft_step step[WEFT_STEPS_MAX];
+    uint32_t n = 0;
+    *out_done = !steps || steps->n == 0;
+    if (*out_done || steps->kind != WEFT_KIND_STRS || steps->n > WEFT_STEPS_MAX)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_steps_parse(steps->u.strs, steps->n, p->n_in, p->diag, p->where, step));
+    *out_done = true;
+    k->add = find_addend(p, step);
+    n += k->add != 0;
+    if (n < steps->n && find_clip(step, n, &k->lo, &k->hi))
+        n++;
+    if (n == steps->n)
+        return WEFT_ERR_OK;
+    k->add = 0;
+    k->lo = -INFINITY;
+    k->hi = INFINITY;
+    WEFT_TRY(weft_cpu__ew_create(p, step, steps->n, true, &k->ew));
+    *out_done = k->ew != NULL;
+    return WEFT_ERR_OK;
+}
+
+/* Pixels of a task: what is read fits the L2 cache beside a panel, and all threads have work. */
+static void choose_block(pointwise_kernel *k)
+{
+    int64_t most = BLOCK_BYTES / (k->in * (int64_t)sizeof(float));
+    most = most < BLOCK_PIXELS ? most : BLOCK_PIXELS;
+    if (k->threads > 1 && k->images * k->panels < 4 * (int64_t)k->threads)
+        most = most < k->pixels / k->threads ? most : k->pixels / k->threads;
+    most = most / TILE_PIXELS * TILE_PIXELS;
+    k->block = most < TILE_PIXELS ? TILE_PIXELS : most;
+    k->n_block = (k->pixels + k->block - 1) / k->block;
+    double weights = (double)(k->panels * WEFT_VEC_PANEL * k->in) * sizeof(float);
+    double places = (double)(k->images * k->n_block);
+    double values = (double)(k->images * k->pixels * k->in) * sizeof(float);
+    k->panel_first = weights > CACHE_BYTES && weights * places > values * (double)k->panels;
+}
+
+static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool *out_done)
+{
+    const weft_tensor *x = &p->in[0].tensor, *y = &p->out[0].tensor;
+    int64_t lanes = (int64_t)k->vec->lanes;
+    k->images = x->dim[0];
+    k->pixels = weft_slot_count(&p->in[0], 2, x->rank);
+    k->in = x->dim[1];
+    k->in_blocks = (k->in + lanes - 1) / lanes;
+    k->out_blocks = (y->dim[1] + lanes - 1) / lanes;
+    k->unused = k->out_blocks * lanes - y->dim[1];
+    k->panels = (y->dim[1] + WEFT_VEC_PANEL - 1) / WEFT_VEC_PANEL;
+    k->lo = -INFINITY;
+    k->hi = INFINITY;
+    choose_block(k);
+    k->bias = calloc((size_t)(k->panels * WEFT_VEC_PANEL), sizeof *k->bias);
+    if (!k->bias)
+        return WEFT_ERR_NOMEM;
+    for (int64_t c = 0; p->n_in > 2 && p->in[2].present && c < y->dim[1]; c++)
+        k->bias[c] = ((const float *)p->in[2].tensor.data)[c];
+    WEFT_TRY(read_epilogue(p, k, out_done));
+    return *out_done ? weft_cpu__pack_panels(p, 1, 1, y->dim[1], k->in, &k->pack) : WEFT_ERR_OK;
+}
+
+weft_err weft_cpu__prepare_pointwise(weft_prep *p)
+{
+    bool done = false;
+    if (!is_pointwise(p))
+        return WEFT_ERR_OK;
+    pointwise_kernel *k = calloc(1, sizeof *k);
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    k->vec = weft_cpu__of(p)->vec;
+    k->engine = p->engine;
+    k->threads = weft_cpu__of(p)->threads;
+    k->n_in = p->n_in;
+    weft_err err = fill_pointwise(p, k, &done);
+    if (err != WEFT_ERR_OK || !done) {
+        destroy_pointwise(k);
+        return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
+    }
+    p->run = run_pointwise;
+    p->state = k;
+    p->destroy = destroy_pointwise;
+    p->variant = k->ew ? "pointwise+ew" : "pointwise";
+    return WEFT_ERR_OK;
+}
