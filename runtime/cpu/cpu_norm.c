@@ -350,6 +350,59 @@ static weft_err run_sum_last(void *state, void *const *arg)
     return WEFT_ERR_OK;
 }
 
+static void max_rows(void *cx, int64_t begin, int64_t end)
+{
+    const rows_kernel *k = cx;
+    const float *x = k->arg[0];
+    float *y = k->arg[k->n_in];
+    for (int64_t r = begin; r < end; r++)
+        y[r] = k->vec->max_or_nan(x + r * k->n, (size_t)k->n);
+}
+
+static weft_err run_max(void *state, void *const *arg)
+{
+    rows_kernel *k = state;
+    k->arg = arg;
+    weft_par_for(k->threads, k->rows, (double)k->n * 0.1, max_rows, k);
+    return WEFT_ERR_OK;
+}
+
+static void max_images(void *cx, int64_t begin, int64_t end)
+{
+    const rows_kernel *k = cx;
+    size_t channels = (size_t)k->channels;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = (const float *)k->arg[0] + r * k->n * k->channels;
+        float *y = (float *)k->arg[k->n_in] + r * k->channels;
+        memcpy(y, x, channels * sizeof *y);
+        for (int64_t i = 1; i < k->n; i++)
+            k->vec->step[WEFT_STEP_MAX](y, (const float *const[]){y, x + i * k->channels},
+                                        channels);
+    }
+}
+
+static weft_err run_max_last(void *state, void *const *arg)
+{
+    rows_kernel *k = state;
+    k->arg = arg;
+    weft_par_for(k->threads, k->rows, (double)(k->n * k->channels) * 0.1, max_images, k);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cpu__prepare_global_max(weft_prep *p)
+{
+    const weft_slot *x = &p->in[0], *y = &p->out[0];
+    if (p->n_in != 1 || p->n_out != 1 || !plain_f32(x) || !plain_f32(y) || x->tensor.rank < 3 ||
+        weft_slot_numel(y) != x->tensor.dim[0] * x->tensor.dim[1])
+        return WEFT_ERR_OK;
+    rows_kernel *k = create_rows(p, run_max, "global_max");
+    if (!k)
+        return WEFT_ERR_NOMEM;
+    k->rows = weft_slot_numel(y);
+    k->n = weft_slot_count(x, 2, x->tensor.rank);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_cpu__prepare_global_pool(weft_prep *p)
 {
     const weft_slot *x = &p->in[0], *y = &p->out[0];
@@ -406,7 +459,14 @@ weft_err weft_cpu__prepare_reduce(weft_prep *p)
     int64_t rows = weft_slot_count(x, 0, first), inner = weft_slot_count(x, last, rank);
     if (weft_slot_numel(y) != rows * inner)
         return WEFT_ERR_OK;
-    rows_kernel *k = create_rows(p, inner == 1 ? run_sum : run_sum_last, "reduce");
+    bool max = p->op == WEFT_OP_REDUCE_MAX;
+    if (max && weft_slot_count(x, first, last) == 0)
+        return WEFT_ERR_OK;
+    rows_kernel *k = create_rows(p,
+                                 max          ? inner == 1 ? run_max : run_max_last
+                                 : inner == 1 ? run_sum
+                                              : run_sum_last,
+                                 "reduce");
     if (!k)
         return WEFT_ERR_NOMEM;
     k->rows = rows;

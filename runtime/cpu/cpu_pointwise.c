@@ -12,8 +12,15 @@
 #include <math.h>
 
 /* With fewer input channels, oneDNN's order of stores is faster. */
-enum { CHANNELS_MIN = 24 };
-enum { BLOCK_BYTES = 192 << 10, BLOCK_PIXELS = 392, TILE_PIXELS = 14, CACHE_BYTES = 768 << 10 };
+enum { CHANNELS_MIN = 24, FEW_PIXELS = 16 };
+enum {
+    BLOCK_BYTES = 192 << 10,
+    PROGRAM_BYTES = 448 << 10,
+    BLOCK_PIXELS = 392,
+    PROGRAM_PIXELS = 1568,
+    TILE_PIXELS = 14,
+    CACHE_BYTES = 768 << 10
+};
 /* A thread's speed, roughly. */
 static const double flops_per_ns = 200;
 
@@ -174,8 +181,18 @@ static bool find_clip(const weft_step *step, uint32_t s, float *lo, float *hi)
     return *lo <= *hi;
 }
 
+/* Whether an element-wise program is faster than oneDNN's post-ops: for functions with a
+ * polynomial, and for so few pixels that oneDNN's kernels unfold images. */
+static bool gains(const pointwise_kernel *k, const weft_step *step, uint32_t n)
+{
+    for (uint32_t s = 0; s < n; s++)
+        if (step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG)
+            return true;
+    return k->images * k->pixels <= FEW_PIXELS;
+}
+
 /* Sets the residual and the clip or, for any other epilogue, the program. *out_done: false if there
- * is no such program. */
+ * is no such program, or oneDNN is faster. */
 static weft_err read_epilogue(weft_prep *p, pointwise_kernel *k, bool *out_done)
 {
     const weft_attr *steps = weft_attrs_find(p->attrs, WEFT_ATTR_EPILOGUE);
@@ -192,6 +209,9 @@ static weft_err read_epilogue(weft_prep *p, pointwise_kernel *k, bool *out_done)
         n++;
     if (n == steps->n)
         return WEFT_ERR_OK;
+    *out_done = gains(k, step, steps->n);
+    if (!*out_done)
+        return WEFT_ERR_OK;
     k->add = 0;
     k->lo = -INFINITY;
     k->hi = INFINITY;
@@ -200,11 +220,14 @@ static weft_err read_epilogue(weft_prep *p, pointwise_kernel *k, bool *out_done)
     return WEFT_ERR_OK;
 }
 
-/* Pixels of a task: what is read fits the L2 cache beside a panel, and all threads have work. */
+/* Pixels of a task: what is read and written fits the L2 cache, and all threads have work. An
+ * element-wise program expands its operands for each task: tasks are larger then. */
 static void choose_block(pointwise_kernel *k)
 {
-    int64_t most = BLOCK_BYTES / (k->in * (int64_t)sizeof(float));
-    most = most < BLOCK_PIXELS ? most : BLOCK_PIXELS;
+    int64_t room = k->ew ? PROGRAM_BYTES : BLOCK_BYTES;
+    int64_t limit = k->ew ? PROGRAM_PIXELS : BLOCK_PIXELS;
+    int64_t most = room / ((k->in + WEFT_VEC_PANEL) * (int64_t)sizeof(float));
+    most = most < limit ? most : limit;
     if (k->threads > 1 && k->images * k->panels < 4 * (int64_t)k->threads)
         most = most < k->pixels / k->threads ? most : k->pixels / k->threads;
     most = most / TILE_PIXELS * TILE_PIXELS;
@@ -229,13 +252,13 @@ static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool *out_done
     k->panels = (y->dim[1] + WEFT_VEC_PANEL - 1) / WEFT_VEC_PANEL;
     k->lo = -INFINITY;
     k->hi = INFINITY;
-    choose_block(k);
     k->bias = calloc((size_t)(k->panels * WEFT_VEC_PANEL), sizeof *k->bias);
     if (!k->bias)
         return WEFT_ERR_NOMEM;
     for (int64_t c = 0; p->n_in > 2 && p->in[2].present && c < y->dim[1]; c++)
         k->bias[c] = ((const float *)p->in[2].tensor.data)[c];
     WEFT_TRY(read_epilogue(p, k, out_done));
+    choose_block(k);
     return *out_done ? weft_cpu__pack_panels(p, 1, 1, y->dim[1], k->in, &k->pack) : WEFT_ERR_OK;
 }
 

@@ -28,6 +28,24 @@ typedef struct weft_vec_pointwise {
     float lo, hi;            /* the result is clipped to [lo, hi]; NaN stays */
 } weft_vec_pointwise;
 
+/* Comparisons: element types and orders. */
+typedef enum weft_vec_type {
+    WEFT_VEC_F32,
+    WEFT_VEC_I32,
+    WEFT_VEC_I64,
+    WEFT_VEC_U8,
+    WEFT_VEC_TYPES
+} weft_vec_type;
+typedef enum weft_vec_order {
+    WEFT_VEC_EQUAL,
+    WEFT_VEC_LESS,
+    WEFT_VEC_LESS_OR_EQUAL,
+    WEFT_VEC_ORDERS
+} weft_vec_order;
+/* y[i] = x[i or 0] order z[i or 0]; x_runs, z_runs: i, else 0. */
+typedef void (*weft_vec_compare)(uint8_t *y, const void *x, bool x_runs, const void *z, bool z_runs,
+                                 size_t n);
+
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
@@ -73,6 +91,9 @@ typedef struct weft_cpu_vec {
                           size_t n);
     float (*sum)(const float *x, size_t n);
     float (*max)(const float *x, size_t n);
+    /* As max, but NaN if an element is NaN. */
+    float (*max_or_nan)(const float *x, size_t n);
+    weft_vec_compare compare[WEFT_VEC_TYPES][WEFT_VEC_ORDERS];
     float (*dot)(const float *x, const float *y, size_t n);
     /* out[r][j] = dot product of x[r] and y[j], vectors of length n; r < rows, j < cols. */
     void (*dots)(float *out, size_t out_stride, const float *x, size_t x_stride, size_t rows,

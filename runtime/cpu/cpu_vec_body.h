@@ -456,6 +456,27 @@ static float max(const float *x, size_t n)
     return max_of(max_v(a, b));
 }
 
+static float max_or_nan(const float *x, size_t n)
+{
+    vf a = splat(-INFINITY), sum = splat(0);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf v = load(x + i);
+        a = max_v(a, v);
+        sum += v * 0.0f; /* NaN of NaN and infinities */
+    }
+    if (i < n) {
+        vf v = load_part(x + i, n - i, -INFINITY);
+        a = max_v(a, v);
+        sum += load_part(x + i, n - i, 0) * 0.0f;
+    }
+    float m = max_of(a), s = sum_v(sum);
+    for (i = 0; i < n && s != s; i++)
+        if (x[i] != x[i])
+            return x[i];
+    return m;
+}
+
 static float dot(const float *x, const float *y, size_t n)
 {
     vf a = splat(0), b = a;
@@ -843,95 +864,8 @@ static void panel(float *out, size_t out_stride, const float *x, size_t x_stride
     }
 }
 
-/* -- Pointwise convolutions ----------------------------------------------------------------- */
-
-#if VEC_LANES >= 8
-/* R pixels times C blocks of channels; w: columns of a panel. */
-#define POINTWISE(R, C)                                                                    \
-    INLINE void pointwise_step_##R##_##C(vf a[R][C], const float *x, const float *w)       \
-    {                                                                                      \
-        for (int r = 0; r < R; r++)                                                        \
-            for (int c = 0; c < C; c++)                                                    \
-                a[r][c] += load(w + c * LANES) * x[(size_t)r * LANES];                     \
-    }                                                                                      \
-    INLINE void pointwise_##R##_##C(const weft_vec_pointwise *s, float *y, const float *x, \
-                                    const float *w, const float *bias, const float *add)   \
-    {                                                                                      \
-        vf a[R][C];                                                                        \
-        const vf lo = splat(s->lo), hi = splat(s->hi);                                     \
-        size_t at = 0;                                                                     \
-        for (int r = 0; r < R; r++)                                                        \
-            for (int c = 0; c < C; c++)                                                    \
-                a[r][c] = load(bias + c * LANES);                                          \
-        for (; at + LANES <= s->in; at += LANES, x += s->x_block)                          \
-            for (size_t k = 0; k < LANES; k += 2, w += 2 * WEFT_VEC_PANEL) {               \
-                pointwise_step_##R##_##C(a, x + k, w);                                     \
-                pointwise_step_##R##_##C(a, x + k + 1, w + WEFT_VEC_PANEL);                \
-            }                                                                              \
-        for (size_t k = 0; at + k < s->in; k++, w += WEFT_VEC_PANEL)                       \
-            pointwise_step_##R##_##C(a, x + k, w);                                         \
-        for (int r = 0; r < R; r++)                                                        \
-            for (int c = 0; c < C; c++) {                                                  \
-                size_t to = (size_t)r * LANES + (size_t)c * s->y_block;                    \
-                vf v = a[r][c];                                                            \
-                if (add)                                                                   \
-                    v += load(add + to);                                                   \
-                store(y + to, min_v(max_v(v, lo), hi));                                    \
-            }                                                                              \
-    }
-#define POINTWISE_RUN(R, C)            \
-    for (; i + R <= s->pixels; i += R) \
-    pointwise_##R##_##C(s, y + i * LANES, x + i * LANES, w, bias, add ? add + i * LANES : NULL)
-
-#if VEC_LANES == 16
-POINTWISE(14, 2)
-POINTWISE(7, 2)
-POINTWISE(14, 1)
-#else
-POINTWISE(6, 2)
-POINTWISE(12, 1)
-#endif
-POINTWISE(3, 2)
-POINTWISE(1, 2)
-POINTWISE(4, 1)
-POINTWISE(1, 1)
-
-static void pointwise_pair(const weft_vec_pointwise *s, float *y, const float *x, const float *w,
-                           const float *bias, const float *add)
-{
-    size_t i = 0;
-#if VEC_LANES == 16
-    POINTWISE_RUN(14, 2);
-    POINTWISE_RUN(7, 2);
-#else
-    POINTWISE_RUN(6, 2);
-#endif
-    POINTWISE_RUN(3, 2);
-    POINTWISE_RUN(1, 2);
-}
-
-static void pointwise_single(const weft_vec_pointwise *s, float *y, const float *x, const float *w,
-                             const float *bias, const float *add)
-{
-    size_t i = 0;
-#if VEC_LANES == 16
-    POINTWISE_RUN(14, 1);
-#else
-    POINTWISE_RUN(12, 1);
-#endif
-    POINTWISE_RUN(4, 1);
-    POINTWISE_RUN(1, 1);
-}
-
-static void pointwise(float *y, const float *x, const float *w, const weft_vec_pointwise *s)
-{
-    for (size_t b = 0; b < s->blocks; b += 2) {
-        size_t to = b * s->y_block;
-        (b + 1 < s->blocks ? pointwise_pair : pointwise_single)(
-            s, y + to, x, w + b * LANES, s->bias + b * LANES, s->add ? s->add + to : NULL);
-    }
-}
-#endif
+#include "runtime/cpu/cpu_vec_compare_body.h"
+#include "runtime/cpu/cpu_vec_pointwise_body.h"
 
 /* -- The table ------------------------------------------------------------------------------ */
 
@@ -1005,6 +939,11 @@ const weft_cpu_vec VEC_TABLE = {
     .affine16_relu = affine16_relu,
     .sum = sum,
     .max = max,
+    .max_or_nan = max_or_nan,
+    .compare = {{equal_f32, less_f32, less_equal_f32},
+                {equal_i32, less_i32, less_equal_i32},
+                {equal_i64, less_i64, less_equal_i64},
+                {equal_u8, less_u8, less_equal_u8}},
     .dot = dot,
     .dots = dots,
     .patch = patch,

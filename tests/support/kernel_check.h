@@ -53,6 +53,15 @@ static inline double compare(const weft_tensor *got, const weft_tensor *want)
     return worst;
 }
 
+/* Of the result of an operator. */
+static inline weft_dtype result_dtype(weft_op_id op)
+{
+    return op == WEFT_OP_EQUAL || op == WEFT_OP_LESS || op == WEFT_OP_LESS_OR_EQUAL ||
+                   op == WEFT_OP_GREATER || op == WEFT_OP_GREATER_OR_EQUAL
+               ? WEFT_DTYPE_BOOL
+               : WEFT_DTYPE_F32;
+}
+
 static inline void run_check(const check *c, uint32_t threads)
 {
     world w;
@@ -83,7 +92,8 @@ static inline void run_check(const check *c, uint32_t threads)
     }
     weft_attrs attrs = parse_attrs(&w, c->attrs);
     uint32_t rank = parse_dims(c->out, dim), plain;
-    uint32_t out = add_value(&w, WEFT_DTYPE_F32, c->layout, rank, dim);
+    weft_dtype dtype = result_dtype(c->op);
+    uint32_t out = add_value(&w, dtype, c->layout, rank, dim);
     uint32_t at = w.program.n_launch;
     add_launch(&w, c->op, attrs, in, n_in, out);
     plain = out;
@@ -92,7 +102,7 @@ static inline void run_check(const check *c, uint32_t threads)
         add_launch(&w, WEFT_OP_REORDER, layout_attr(&w, WEFT_LAYOUT_PLAIN), &out, 1, plain);
     }
     add_output(&w, plain);
-    y = make_tensor(&w, WEFT_DTYPE_F32, rank, dim);
+    y = make_tensor(&w, dtype, rank, dim);
     weft_eval_ctx cx = {.op = weft_op_get(c->op),
                         .attrs = attrs,
                         .in = operand,
