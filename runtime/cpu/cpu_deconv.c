@@ -59,7 +59,7 @@ static void run_line(const deconv_kernel *k, int64_t image, int64_t line, int64_
     float part[TAPS_MAX][CHUNK];
     int64_t taps = k->kh * k->kw;
     const float *x = (const float *)k->arg[0] + (image * k->in * k->lines + line) * k->cols;
-    const float *w = weft_cpu__pack_data(k->pack) + co * taps * k->in;
+    const float *w = (const float *)weft_cpu__pack_data(k->pack) + co * taps * k->in;
     float bias = k->has_bias ? ((const float *)k->arg[2])[co] : 0;
     float *y =
         (float *)k->arg[k->n_in] + ((image * k->out + co) * k->lines + line) * taps * k->cols;

@@ -70,7 +70,8 @@ static void run_task(const pointwise_kernel *k, int64_t image, int64_t first, in
         .lo = k->lo,
         .hi = k->hi,
     };
-    k->vec->pointwise(y, x, weft_cpu__pack_data(k->pack) + panel * k->in * WEFT_VEC_PANEL, &s);
+    const float *w = weft_cpu__pack_data(k->pack);
+    k->vec->pointwise(y, x, w + panel * k->in * WEFT_VEC_PANEL, &s);
     for (int64_t b = 0; k->ew && b < blocks; b++)
         weft_ew__run_range(k->ew, part, from + b * plane, n * lanes);
     if (k->unused && block + blocks == k->out_blocks)
