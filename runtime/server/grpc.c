@@ -5,7 +5,6 @@
  * callback uses a connection that was freed during the callback. */
 #include "runtime/server/grpc_int.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,7 +15,6 @@
 #include <unistd.h>
 
 enum {
-    CONNECTIONS_MAX = 2048,
     STREAMS_MAX = 1024,
     STREAM_WINDOW_BYTES = 16 << 20,
     CONNECTION_WINDOW_BYTES = 64 << 20,
@@ -34,7 +32,6 @@ enum {
 
 static const uint64_t hello_ns = 10000000000u;
 static const uint64_t scan_every_ns = 1000000000u;
-static const uint64_t pause_ns = 100000000u;
 
 static void on_connection_event(void *user, uint32_t events);
 
@@ -238,19 +235,12 @@ static void scan_connection(grpc_connection *c, uint64_t now_ns)
     }
 }
 
-static void resume_accept(weft_grpc *grpc)
-{
-    if (grpc->accept_paused && grpc->fd >= 0)
-        grpc->accept_paused = !weft_loop__change(grpc->loop, grpc->fd, EPOLLIN);
-}
-
 static uint64_t on_idle(void *user)
 {
     weft_grpc *grpc = user;
     uint64_t now_ns = weft_clock__now_ns();
     if (now_ns >= grpc->next_scan_ns) {
-        resume_accept(grpc);
-        grpc->next_scan_ns = now_ns + (grpc->accept_paused ? pause_ns : scan_every_ns);
+        grpc->next_scan_ns = now_ns + scan_every_ns;
         for (grpc_connection *c = grpc->connections; c; c = c->next)
             scan_connection(c, now_ns);
     }
@@ -261,7 +251,7 @@ static uint64_t on_idle(void *user)
         if (c->closing || !flush(c))
             destroy_connection(c);
     }
-    bool timed = grpc->accept_paused;
+    bool timed = false;
     for (grpc_connection *c = grpc->connections; c && !timed; c = c->next)
         timed = c->n_stream > 0 || c->hello_deadline_ns;
     if (!timed)
@@ -282,61 +272,25 @@ static void evict(weft_grpc *grpc)
         close_later(oldest);
 }
 
-static void pause_accept(weft_grpc *grpc)
-{
-    grpc->accept_paused = weft_loop__change(grpc->loop, grpc->fd, 0);
-    grpc->next_scan_ns = weft_clock__now_ns() + pause_ns;
-}
-
 static void on_listen_event(void *user, uint32_t events)
 {
     weft_grpc *grpc = user;
     (void)events;
     for (int i = 0; i < 64; i++) {
-        if (grpc->n_connection >= CONNECTIONS_MAX) {
+        struct sockaddr_storage peer;
+        bool full = false;
+        if (grpc->n_connection >= grpc->max_connections) {
             evict(grpc);
-            pause_accept(grpc);
+            weft_listener__pause(&grpc->listener);
             return;
         }
-        int fd = accept4(grpc->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            add_connection(grpc, fd);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        int fd = weft_listener__accept(&grpc->listener, &peer, &full);
+        if (full)
             evict(grpc);
-            pause_accept(grpc);
-        }
-        return;
+        if (fd < 0)
+            return;
+        add_connection(grpc, fd);
     }
-}
-
-static weft_err open_socket(weft_grpc *grpc, weft_diag *diag)
-{
-    const char *address = grpc->options->address ? grpc->options->address : "127.0.0.1";
-    int port = grpc->options->grpc_port, on = 1;
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    socklen_t len = sizeof to;
-    if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = address},
-                               "is not an IPv4 address");
-    grpc->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (grpc->fd < 0 || setsockopt(grpc->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-        bind(grpc->fd, (struct sockaddr *)&to, len) != 0 || listen(grpc->fd, SOMAXCONN) != 0 ||
-        getsockname(grpc->fd, (struct sockaddr *)&to, &len) != 0)
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on %s:%d: %s",
-                               address, port, strerror(errno));
-    grpc->port = ntohs(to.sin_port);
-    return WEFT_ERR_OK;
-}
-
-static void close_socket(weft_grpc *grpc)
-{
-    if (grpc->fd < 0)
-        return;
-    weft_loop__unwatch(grpc->loop, grpc->fd);
-    close(grpc->fd);
-    grpc->fd = -1;
 }
 
 /* -- Life ----------------------------------------------------------------------------------- */
@@ -356,13 +310,14 @@ static weft_err prepare(weft_grpc *grpc)
 
 static weft_err start(weft_grpc *grpc, weft_diag *diag)
 {
+    const weft_serve_options *o = grpc->options;
     WEFT_TRY(prepare(grpc));
-    if (grpc->options->grpc_port < 0)
+    if (!weft_listen__is_on(&o->grpc))
         return WEFT_ERR_OK;
-    WEFT_TRY(open_socket(grpc, diag));
-    if (!weft_loop__watch(grpc->loop, grpc->fd, EPOLLIN, on_listen_event, grpc))
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot watch port %d",
-                               grpc->port);
+    WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(grpc->router), diag,
+                                      &grpc->max_connections));
+    WEFT_TRY(weft_listener__open(&grpc->listener, grpc->loop, o->address, &o->grpc, on_listen_event,
+                                 grpc, diag));
     return weft_loop__idle(grpc->loop, on_idle, grpc) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 
@@ -377,8 +332,7 @@ weft_err weft_grpc__create(const weft_serve_options *options, weft_router *route
     *grpc = (weft_grpc){.options = options,
                         .router = router,
                         .loop = loop,
-                        .fd = -1,
-                        .port = -1,
+                        .listener = {.port = -1},
                         .max_message = max < UINT32_MAX ? (size_t)max : UINT32_MAX};
     grpc->held_max = HELD_MESSAGES_MAX * grpc->max_message;
     weft_err err = start(grpc, diag);
@@ -392,7 +346,7 @@ weft_err weft_grpc__create(const weft_serve_options *options, weft_router *route
 
 int weft_grpc__port(const weft_grpc *grpc)
 {
-    return grpc->port;
+    return grpc->listener.port;
 }
 
 /* Running calls are answered; requests that are not whole are refused. nghttp2 ignores new streams
@@ -400,7 +354,7 @@ int weft_grpc__port(const weft_grpc *grpc)
 void weft_grpc__drain(weft_grpc *grpc)
 {
     grpc->draining = true;
-    close_socket(grpc);
+    weft_listener__close(&grpc->listener);
     for (grpc_connection *c = grpc->connections; c; c = c->next) {
         for (grpc_stream *s = c->streams; s; s = s->next)
             if (s->state == GRPC_RECEIVING)
@@ -435,7 +389,7 @@ void weft_grpc__destroy(weft_grpc *grpc)
     /* Orphaned calls still refer to `grpc`: they end here. */
     if (grpc->n_running > 0)
         weft_router__give_up(grpc->router);
-    close_socket(grpc);
+    weft_listener__close(&grpc->listener);
     nghttp2_session_callbacks_del(grpc->callbacks);
     nghttp2_option_del(grpc->option);
     free(grpc->in);

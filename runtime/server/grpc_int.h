@@ -105,8 +105,9 @@ struct weft_grpc {
     const weft_serve_options *options;
     weft_router *router;
     weft_loop *loop;
-    int fd, port; /* listening; -1 */
-    bool draining, accept_paused;
+    weft_listener listener;
+    uint32_t max_connections;
+    bool draining;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
     uint8_t *in, *out; /* buffers shared by all connections */

@@ -12,7 +12,7 @@
 enum {
     METRICS_CONNECTIONS = 64,
     RESERVED_CONNECTIONS = 16, /* above the limit, for health routes */
-    TURN_ACCEPTS = 16,
+    TURN_ACCEPTS = 64,
     HELD_BODIES_MAX = 16,
     HELD_BYTES_MIN = 64 << 20,
     PEER_SHARE = 4 /* one address may have a quarter of the connections */
@@ -36,9 +36,9 @@ static void admit(http_port *port, int fd, const struct sockaddr_storage *addres
         close(fd);
         return;
     }
-    weft_http__add_connection(port, fd, peer);
-    if (port->n > port->limit)
+    if (port->n >= port->limit)
         (void)weft_http__evict(port);
+    weft_http__add_connection(port, fd, peer);
 }
 
 static void on_listen(void *user, uint32_t events)
@@ -75,34 +75,27 @@ static uint64_t on_idle(void *user)
 }
 
 static weft_err open_port(weft_http *http, http_port *port, unsigned kind, uint32_t limit,
-                          int number, const char *path, weft_diag *diag)
+                          const weft_serve_port *where, weft_diag *diag)
 {
     *port = (http_port){.http = http, .kind = kind, .limit = limit, .listener = {.port = -1}};
-    if (number < 0 && !path)
+    if (!weft_listen__is_on(where))
         return WEFT_ERR_OK;
-    return weft_listener__open(&port->listener, http->loop, http->options->address, number, path,
+    return weft_listener__open(&port->listener, http->loop, http->options->address, where,
                                on_listen, port, diag);
 }
 
 static weft_err start(weft_http *http, weft_diag *diag)
 {
     const weft_serve_options *o = http->options;
-    uint32_t n_worker = weft_router__worker_count(http->router);
-    uint32_t limit = weft_listen__connections(n_worker);
+    uint32_t limit;
+    WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(http->router), diag, &limit));
     http->offload = weft_offload__create(http->loop);
     if (!http->offload || !weft_http__open_peers(&http->peers))
         return WEFT_ERR_NOMEM;
-    if (limit == 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "the limit of descriptors (ulimit -n) is too low for %u workers",
-                               n_worker);
-    if (o->max_connections && o->max_connections < limit)
-        limit = o->max_connections;
-    WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, o->http_port, o->http_path, diag));
-    WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS,
-                       limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS, o->metrics_port,
-                       o->metrics_path, diag));
-    if (o->metrics_port >= 0 || o->metrics_path) {
+    WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
+    limit = limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS;
+    WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));
+    if (weft_listen__is_on(&o->metrics)) {
         http->meters = weft_metrics__open_meters(o);
         if (!http->meters)
             return WEFT_ERR_NOMEM;

@@ -148,13 +148,14 @@ static void resume(void *user)
     set_events(user, EPOLLIN);
 }
 
-weft_err weft_listener__open(weft_listener *l, weft_loop *loop, const char *address, int port,
-                             const char *path, weft_loop_fn *fn, void *user, weft_diag *diag)
+weft_err weft_listener__open(weft_listener *l, weft_loop *loop, const char *address,
+                             const weft_serve_port *where, weft_loop_fn *fn, void *user,
+                             weft_diag *diag)
 {
     *l = (weft_listener){.loop = loop, .fn = fn, .user = user, .port = -1};
     l->pause = (weft_timer){.fn = resume, .user = l};
-    return path ? open_path(l, path, diag)
-                : open_addresses(l, address ? address : "127.0.0.1", port, diag);
+    return where->path ? open_path(l, where->path, diag)
+                       : open_addresses(l, address ? address : "127.0.0.1", where->port, diag);
 }
 
 void weft_listener__close(weft_listener *l)
@@ -200,11 +201,16 @@ int weft_listener__accept(weft_listener *l, struct sockaddr_storage *peer, bool 
     return -1;
 }
 
-uint32_t weft_listen__connections(uint32_t n_worker)
+bool weft_listen__is_on(const weft_serve_port *where)
 {
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
-        return 0;
+    return where->path || where->port >= 0;
+}
+
+weft_err weft_listen__connections(const weft_serve_options *options, uint32_t n_worker,
+                                  weft_diag *diag, uint32_t *out)
+{
+    struct rlimit files = {0};
+    getrlimit(RLIMIT_NOFILE, &files);
     rlim_t want = files.rlim_max < DESCRIPTORS_MAX ? files.rlim_max : DESCRIPTORS_MAX;
     if (files.rlim_cur < want) {
         const struct rlimit raised = {.rlim_cur = want, .rlim_max = files.rlim_max};
@@ -212,7 +218,14 @@ uint32_t weft_listen__connections(uint32_t n_worker)
             files.rlim_cur = want;
     }
     uint64_t used = OWN_FILES + (uint64_t)WORKER_FILES * n_worker;
-    uint64_t free_files = files.rlim_cur > used ? files.rlim_cur - used : 0;
-    uint64_t each = free_files / TRANSPORTS;
-    return each < CONNECTIONS_MIN ? 0 : each < CONNECTIONS_MAX ? (uint32_t)each : CONNECTIONS_MAX;
+    uint64_t each = files.rlim_cur > used ? (files.rlim_cur - used) / TRANSPORTS : 0;
+    if (each < CONNECTIONS_MIN)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "%llu descriptors (ulimit -n) are too few: %llu are needed",
+                               (unsigned long long)files.rlim_cur,
+                               (unsigned long long)used + CONNECTIONS_MIN * TRANSPORTS);
+    *out = each < CONNECTIONS_MAX ? (uint32_t)each : CONNECTIONS_MAX;
+    if (options->max_connections && options->max_connections < *out)
+        *out = options->max_connections;
+    return WEFT_ERR_OK;
 }

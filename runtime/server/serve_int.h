@@ -87,10 +87,10 @@ typedef struct weft_listener {
     weft_timer pause;
 } weft_listener;
 
-/* Listens and calls `fn` from then on. `address`: IPv4, IPv6 or a name; NULL: 127.0.0.1. `path`: a
- * UNIX socket instead. A zeroed listener is closed. On an error the listener is to be closed. */
+/* Listens and calls `fn` from then on; port `where` is not off. `address`: IPv4, IPv6 or a name;
+ * NULL: 127.0.0.1. A zeroed listener is closed. On an error the listener is to be closed. */
 WEFT_MUST_USE weft_err weft_listener__open(weft_listener *listener, weft_loop *loop,
-                                           const char *address, int port, const char *path,
+                                           const char *address, const weft_serve_port *where,
                                            weft_loop_fn *fn, void *user, weft_diag *diag);
 void weft_listener__close(weft_listener *listener);
 /* The next connection, non-blocking. -1: none is waiting, or none can be accepted now; the listener
@@ -99,9 +99,12 @@ int weft_listener__accept(weft_listener *listener, struct sockaddr_storage *peer
 /* Calls `fn` no more for a tenth of a second. */
 void weft_listener__pause(weft_listener *listener);
 
+bool weft_listen__is_on(const weft_serve_port *where);
+
 /* Connections that each transport may hold, so that descriptors stay free for n_worker workers and
- * their restarts. Raises the soft limit of descriptors first. 0: too few. */
-uint32_t weft_listen__connections(uint32_t n_worker);
+ * their restarts. Raises the soft limit of descriptors first; fails if it is too low. */
+WEFT_MUST_USE weft_err weft_listen__connections(const weft_serve_options *options,
+                                                uint32_t n_worker, weft_diag *diag, uint32_t *out);
 
 /* -- Requests ------------------------------------------------------------------------------- */
 

@@ -32,14 +32,17 @@ typedef enum weft_log_level {
     WEFT_LOG_ACCESS
 } weft_log_level;
 
+/* Where a transport listens. */
+typedef struct weft_serve_port {
+    int port;         /* 0: any free one; < 0: off */
+    const char *path; /* of a UNIX socket instead; NULL: none */
+} weft_serve_port;
+
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
     const char *address; /* IPv4, IPv6 or a name; NULL: 127.0.0.1 */
-    int http_port;       /* 0: any free port; < 0: off */
-    int grpc_port, metrics_port;
-    const char *http_path, *grpc_path,
-        *metrics_path;             /* UNIX sockets instead of ports; NULL: none */
+    weft_serve_port http, grpc, metrics;
     uint32_t max_connections;      /* of each transport; 0: as many as the descriptors allow */
     uint32_t max_peer_connections; /* of one address; 0: a quarter, loopback without a limit */
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
@@ -55,7 +58,8 @@ typedef struct weft_serve_options {
     bool log_json;          /* events as JSON, not text */
     weft_log_level log_level;
     bool nv_metrics; /* also Triton's metric names */
-    /* Called once, when a worker is ready for every model, with the ports as bound (-1: off). */
+    /* Called once, when a worker is ready for every model, with the ports as bound
+     * (-1: off, or a UNIX socket). */
     void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);
     void *user;
 } weft_serve_options;

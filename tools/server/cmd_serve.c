@@ -22,12 +22,23 @@ typedef struct options {
 
 static int take_port(void *at, const weft_verb *verb, char *arg)
 {
-    int64_t port = 0;
-    if (strcmp(arg, "off") == 0)
-        port = -1;
-    else if (!weft_parse_i64(arg, &port) || port < 0 || port > 65535)
+    weft_serve_port *where = at;
+    int64_t port = -1;
+    *where = (weft_serve_port){.port = -1};
+    if (strncmp(arg, "unix:", 5) == 0 && arg[5])
+        where->path = arg + 5;
+    else if (strcmp(arg, "off") != 0 && (!weft_parse_i64(arg, &port) || port < 0 || port > 65535))
         return weft_tool_usage(verb, "wrong port '%s'", arg);
-    *(int *)at = (int)port;
+    where->port = (int)port;
+    return 0;
+}
+
+static int take_connections(void *at, const weft_verb *verb, char *arg)
+{
+    int64_t n = 0;
+    if (!weft_parse_i64(arg, &n) || n < 1 || n > UINT32_MAX)
+        return weft_tool_usage(verb, "wrong number of connections '%s'", arg);
+    *(uint32_t *)at = (uint32_t)n;
     return 0;
 }
 
@@ -114,11 +125,23 @@ static int parse(int argc, char **argv, options *o)
 
 /* -- The verb ------------------------------------------------------------------------------- */
 
+/* " http=PORT" or " http=unix:PATH". */
+static void print_port(const char *name, const weft_serve_port *where, int port)
+{
+    if (where->path)
+        printf(" %s=unix:%s", name, where->path);
+    else
+        printf(" %s=%d", name, port);
+}
+
 static void on_ready(void *user, int http_port, int grpc_port, int metrics_port)
 {
-    (void)user;
-    printf("READY http=%d grpc=%d metrics=%d pid=%ld\n", http_port, grpc_port, metrics_port,
-           (long)getpid());
+    const weft_serve_options *serve = user;
+    printf("READY");
+    print_port("http", &serve->http, http_port);
+    print_port("grpc", &serve->grpc, grpc_port);
+    print_port("metrics", &serve->metrics, metrics_port);
+    printf(" pid=%ld\n", (long)getpid());
     fflush(stdout);
 }
 
@@ -144,6 +167,7 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     exe[len] = '\0';
     o->serve.exe = exe;
     o->serve.on_ready = on_ready;
+    o->serve.user = &o->serve;
     /* SIGTERM and SIGINT are blocked from here on: the server reads them, so that daemons and
      * workers that were started are also stopped. */
     sigset_t ends;
@@ -169,9 +193,9 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
 
 static int run_serve(int argc, char **argv)
 {
-    static options o = {.serve = {.http_port = 8000,
-                                  .grpc_port = 8001,
-                                  .metrics_port = 8002,
+    static options o = {.serve = {.http = {.port = 8000},
+                                  .grpc = {.port = 8001},
+                                  .metrics = {.port = 8002},
                                   .log_level = WEFT_LOG_WARN}};
     int code = parse(argc, argv, &o);
     if (code >= 0)
