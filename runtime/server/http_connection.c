@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    TURN_STEPS_MAX = 64, /* of one connection */
+    TURN_STEPS_MAX = 8, /* of one connection: two to a request */
     TURN_READS_MAX = 8,
     READ_MAX = 256 << 10,  /* of a body, at once */
     DROP_MAX = 64 << 10,   /* rest of a refused body for which the connection is kept */
@@ -28,6 +28,7 @@ enum {
 };
 
 static const uint64_t linger_more_ns = 2000000000u, linger_longest_ns = 10000000000u;
+static const uint64_t turn_ns = 2000000; /* for pipelined requests */
 static const uint64_t first_head_ns = 10000000000u;
 
 static void advance(http_connection *c);
@@ -110,7 +111,10 @@ bool weft_http__evict(http_port *port)
     if (!c)
         return false;
     port->http->counts.evicted++;
-    reset(c);
+    if (c->state == HTTP_IDLE)
+        close_connection(c);
+    else
+        reset(c);
     return true;
 }
 
@@ -428,7 +432,10 @@ static void advance(http_connection *c)
 
 void weft_http__run_runnable(weft_http *http)
 {
+    uint64_t until_ns = weft_clock__now_ns() + turn_ns;
     for (uint32_t n = http->n_runnable; n && http->runnable; n--) {
+        if (weft_clock__now_ns() > until_ns)
+            break;
         http_connection *c = http->runnable;
         remove_runnable(c);
         advance(c);

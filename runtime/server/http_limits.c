@@ -7,7 +7,9 @@
 enum {
     RATE_MIN_PER_S = 16 << 10, /* bytes, of a body or an answer */
     SLOW_PER_S = 256 << 10,    /* above, a connection is never closed for others */
-    CHECK_S = 5
+    CHECK_S = 5,
+    IDLE_SEEN_MAX = 16,
+    IN_USE_S = 10 /* since the last answer */
 };
 
 static const uint64_t second_ns = 1000000000u;
@@ -126,15 +128,31 @@ http_connection *weft_http__slowest(const http_port *port, uint64_t bytes)
     return body ? body : slowest_in(port, HTTP_SENDING, bytes);
 }
 
+/* The longest idle, except those that have just been opened: their request is on the way. The
+ * oldest are looked at only, so that a flood of them costs nothing. */
+static http_connection *idle_in(const http_port *port, uint64_t now_ns)
+{
+    http_connection *c = oldest_in(port, HTTP_IDLE);
+    for (int i = 0; c && i < IDLE_SEEN_MAX; i++, c = c->next)
+        if (!c->closing && !c->advancing &&
+            now_ns - c->since_ns > (c->served ? IN_USE_S : 1) * second_ns)
+            return c;
+    return NULL;
+}
+
 http_connection *weft_http__least_missed(const http_port *port)
 {
+    uint64_t now_ns = weft_clock__now_ns();
     http_connection *lingering = oldest_in(port, HTTP_LINGERING);
-    http_connection *head = oldest_in(port, HTTP_HEAD), *idle = oldest_in(port, HTTP_IDLE);
+    http_connection *head = oldest_in(port, HTTP_HEAD), *idle = idle_in(port, now_ns);
     if (lingering)
         return lingering;
-    /* A head that is not whole after a second comes from an attacker or over a broken line; an idle
-     * connection may be a pool's. */
-    if (head && weft_clock__now_ns() - head->since_ns > second_ns)
+    /* Nearly all heads arrive whole: one that is not after a second comes from an attacker or over
+     * a broken line. */
+    if (head && now_ns - head->since_ns > second_ns)
         return head;
-    return idle ? idle : head ? head : weft_http__slowest(port, 0);
+    if (idle || head)
+        return idle ? idle : head;
+    idle = oldest_in(port, HTTP_IDLE);
+    return idle ? idle : weft_http__slowest(port, 0);
 }
