@@ -227,7 +227,7 @@ def check_slow():
         late = sum(read_all(raw, 0.01)[0].startswith(b"HTTP/1.1 408") for raw in heads)
         assert late == len(heads), late
         assert all(read_all(raw, 0.01)[1] for raw in uploads)
-        assert metric(s, "weft_http_connections") <= 1, metric(s, "weft_http_connections")
+        wait_until(lambda: metric(s, "weft_http_connections") <= 1, 60)  # clients that do not read, too
         assert metric(s, "weft_http_held_bytes") == 0
         print(f"slow clients: {late} heads got 408, slowest probe with inference {slowest * 1e3:.0f} ms")
 
