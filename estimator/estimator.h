@@ -83,6 +83,14 @@ bool weft_kernel_uses_matrix_units(weft_kernel_kind kind);
  *   ATTENTION  batch = images * heads, m queries, n keys, k head size
  *   others     rows x cols elements of the result; a row is what is reduced or normalised together;
  *              batch norm: rows = channels, batch = images */
+/* What GPUs add to a product of bytes: kernels that bring factors into rows of words, and one from
+ * sums to results (codegen/cuda/emit_int8.c). CPUs have none of it. */
+typedef struct weft_staging {
+    double launches;
+    double packed_bytes; /* factors, written once and read once */
+    double sum_bytes;    /* i32 sums, the same */
+} weft_staging;
+
 typedef struct weft_kernel {
     weft_kernel_kind kind;
     weft_dtype dtype; /* of the operands */
@@ -93,6 +101,7 @@ typedef struct weft_kernel {
     weft_conv_shape conv;
     weft_delta delta;   /* GEMM: additional work by segments of its rows */
     double flop_saving; /* the algorithm (Winograd) needs flops / flop_saving; 0: 1 */
+    weft_staging staging;
     /* Stack distance of the weights: bytes that the program touches between two uses of them. A
      * cache of that size still holds the weights. 0: not known; they are read from memory. */
     double reuse_bytes;
@@ -258,7 +267,8 @@ typedef struct weft_workload {
     size_t n_node;
     const uint32_t *edge; /* indices of earlier nodes */
     weft_lowering lowering;
-    uint32_t n_beside; /* most GEMMs that may run at the same time */
+    uint32_t n_beside;      /* most GEMMs that may run at the same time */
+    uint64_t staging_bytes; /* GPUs: most scratch memory of products of bytes at the same time */
     uint64_t weight_bytes, arena_bytes, in_bytes, out_bytes;
 } weft_workload;
 

@@ -1,6 +1,8 @@
 /* The table of models, and the choice of one for a kernel. */
 #include "estimator/models/models.h"
 
+#include "estimator/device/device.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -43,6 +45,20 @@ static const weft_model *choose_model(const weft_kernel *kernel, const weft_slic
     return NULL;
 }
 
+/* Time of what GPUs add to a product of bytes: launches, and traffic of the last-level cache if it
+ * holds the scratch memory, else of memory. */
+static double staging_us(const weft_kernel *kernel, const weft_slice *slice)
+{
+    const weft_staging *s = &kernel->staging;
+    double bytes = s->packed_bytes + s->sum_bytes;
+    double gbps = bytes <= (double)slice->cache_bytes / 2
+                      ? slice->gpu->cache_gbps * slice->bandwidth_gbps / slice->gpu->bandwidth_gbps
+                      : slice->bandwidth_gbps;
+    if (weft_gpu__is_cpu(slice->gpu) || !(gbps > 0))
+        return 0;
+    return s->launches * slice->gpu->launch_us + 2 * bytes / (gbps * 1e3);
+}
+
 weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                              const weft_estimate_options *options, weft_diag *diag,
                              weft_timing *out, const weft_model **out_model)
@@ -60,6 +76,7 @@ weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                                "no model supports kernels of kind %s in %s",
                                weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     weft_timing t = model->predict(kernel, slice, exact_f32);
+    t.time_us += staging_us(kernel, slice);
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
                                "the predicted time is %g us", t.time_us);

@@ -56,6 +56,23 @@ static double find_saving(weft_attrs attrs)
     return strcmp(weft_attrs_str(attrs, WEFT_ATTR_ALGO, ""), "winograd") == 0 ? 2 : 0;
 }
 
+/* Few rows, and convolutions of few channels per group, have kernels of their own on GPUs. */
+static weft_staging find_staging(const weft_work_ctx *work, const weft_kernel *k)
+{
+    enum { FEW_ROWS = 16, FEW_CHANNELS = 8 };
+    bool product = (work->op->traits & WEFT_T_GEMM) != 0;
+    bool bytes = k->dtype == WEFT_DTYPE_I8 || k->dtype == WEFT_DTYPE_U8;
+    double channels = k->conv.in_channels / (k->conv.groups >= 1 ? k->conv.groups : 1);
+    if (!product || !bytes || (k->kind == WEFT_KERNEL_GEMM && k->m * k->batch <= FEW_ROWS) ||
+        (k->kind != WEFT_KERNEL_GEMM && k->kind != WEFT_KERNEL_CONV) ||
+        (k->kind == WEFT_KERNEL_CONV && k->batch > 1 &&
+         (channels < FEW_CHANNELS || k->n < FEW_CHANNELS)))
+        return (weft_staging){0};
+    return (weft_staging){.launches = 2,
+                          .packed_bytes = k->batch * k->m * k->k,
+                          .sum_bytes = k->batch * k->m * k->n * (double)sizeof(int32_t)};
+}
+
 static weft_kernel make_problem(const weft_work_ctx *work, weft_diag *diag, weft_form *out_form)
 {
     weft_nest nest = weft_op_nest(work);
@@ -79,6 +96,7 @@ static weft_kernel make_problem(const weft_work_ctx *work, weft_diag *diag, weft
     /* With one filter a channel there is no reuse between filters, and matrix units do not help. */
     if (k.kind == WEFT_KERNEL_CONV && nest.n <= 1 && nest.batch > 1)
         k.kind = WEFT_KERNEL_DEPTHWISE;
+    k.staging = find_staging(work, &k);
     *out_form = nest.form;
     return k;
 }

@@ -13,7 +13,8 @@
  * before (CUBLAS_WORKSPACE_CONFIG :4096:2:16:8). A framework has one workspace a process, Weft one
  * for each GEMM of a level (ops/place.h), because these run concurrently. This is an upper bound:
  * the driver gives each algorithm what it asks for, in gaps of the arena where possible.
- * Implicit-GEMM convolutions need no workspace. */
+ * Implicit-GEMM convolutions need no workspace. Products of bytes need scratch memory for their
+ * packed factors and i32 sums (weft_staging); nodes of a level have their own. */
 #include "estimator/workload/workload_int.h"
 
 #include "estimator/device/device.h"
@@ -168,12 +169,24 @@ static uint32_t count_gemms(const weft_workload *work, const weft_workload_node 
     return n > 0; /* GEMMs of one node run one after the other */
 }
 
-/* Largest number of GEMMs in one level; levels as in weft_place_levels: a node without kernels ends
- * no level. */
-static uint32_t count_beside(const weft_workload *work, weft_arena *arena)
+/* Scratch memory that GPUs need for the products of bytes of a node. */
+static uint64_t staging_bytes(const weft_workload *work, const weft_workload_node *s)
+{
+    double most = 0; /* the kernels of one node run one after the other */
+    for (uint32_t k = 0; k < s->n_kernel; k++) {
+        const weft_staging *t = &work->kernel[s->first_kernel + k].kernel.staging;
+        most = fmax(most, t->packed_bytes + t->sum_bytes);
+    }
+    return most < 0x1p63 ? (uint64_t)most : UINT64_MAX;
+}
+
+/* Largest number of GEMMs, and most scratch memory, in one level; levels as in weft_place_levels: a
+ * node without kernels ends no level. */
+static void count_beside(weft_workload *work, weft_arena *arena)
 {
     uint32_t *maker = weft_arena_array(arena, work->n_node + 1, sizeof *maker);
-    uint32_t begin = 0, n = 0, most = 0;
+    uint32_t begin = 0, n = 0;
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < work->n_node; i++) {
         const weft_workload_node *s = &work->node[i];
         uint32_t newest = 0; /* 1 + last node that makes an operand */
@@ -184,11 +197,13 @@ static uint32_t count_beside(const weft_workload *work, weft_arena *arena)
         if (s->n_kernel && newest > begin) {
             begin = i;
             n = 0;
+            bytes = 0;
         }
         n += count_gemms(work, s);
-        most = n > most ? n : most;
+        bytes = add_capped(bytes, staging_bytes(work, s));
+        work->n_beside = n > work->n_beside ? n : work->n_beside;
+        work->staging_bytes = bytes > work->staging_bytes ? bytes : work->staging_bytes;
     }
-    return most;
 }
 
 /* -- Sums ------------------------------------------------------------------------------------- */
@@ -204,18 +219,19 @@ weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
         out->in_bytes = add_capped(out->in_bytes, val_bytes(s, weft_graph_input(s->g, i)));
     for (uint32_t i = 0; i < weft_graph_output_count(s->g); i++)
         out->out_bytes = add_capped(out->out_bytes, val_bytes(s, weft_graph_output(s->g, i)));
-    out->n_beside = count_beside(out, s->arena);
+    count_beside(out, s->arena);
     return WEFT_ERR_OK;
 }
 
 static uint64_t find_workspace(const weft_workload *work, const weft_slice *slice)
 {
-    if (weft_gpu__is_cpu(slice->gpu) || work->n_beside == 0)
+    if (weft_gpu__is_cpu(slice->gpu) || (work->n_beside == 0 && work->staging_bytes == 0))
         return 0;
     bool is_new = slice->gpu->capability >= new_capability;
     if (work->lowering == WEFT_LOWERING_FRAMEWORK)
         return (is_new ? new_workspace_mib : framework_workspace_mib) * mib;
-    return (is_new ? new_workspace_mib : old_workspace_mib) * mib * work->n_beside;
+    return add_capped((is_new ? new_workspace_mib : old_workspace_mib) * mib * work->n_beside,
+                      work->staging_bytes);
 }
 
 void weft_workload__sum_memory(const weft_workload *work, const weft_slice *slice,

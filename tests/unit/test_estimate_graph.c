@@ -437,9 +437,65 @@ static void test_estimate_graph__shapes_of_data_are_refused(void **state)
     close_world(&w);
 }
 
+/* Products of bytes: the rate of int8, weights of a byte, and on GPUs the kernels around the
+ * library's GEMM with their scratch memory; few rows and depthwise convolutions have none. */
+static void test_estimate_graph__products_of_bytes(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "wir 1 kernel\n"
+        "weight $s \"s\" : f32[] = dense [0.5]\n"
+        "weight $z \"z\" : u8[] = dense [7]\n"
+        "weight $i \"i\" : i8[] = dense [0]\n"
+        "weight $w \"w\" : i8[4096,4096] = splat 1\n"
+        "weight $c \"c\" : i8[64,64,3,3] = splat 1\n"
+        "weight $d \"d\" : i8[64,1,3,3] = splat 1\n"
+        "graph @g (%x : u8[4096,4096], %v : u8[8,4096], %y : u8[1,64,56,56]) {\n"
+        "  %1 : f32[4096,4096] = qlinear_matmul %x, $s, $z, $w, $s, $i {trans_b = 1}\n"
+        "  %2 : f32[8,4096] = qlinear_matmul %v, $s, $z, $w, $s, $i {trans_b = 1}\n"
+        "  %3 : u8[1,64,56,56] = qlinear_conv %y, $s, $z, $c, $s, $i, $s, $z {pads = [1, 1, 1, "
+        "1]}\n"
+        "  %4 : f32[1,64,56,56] = qlinear_conv %3, $s, $z, $d, $s, $i {pads = [1, 1, 1, 1], group "
+        "= "
+        "64}\n"
+        "  return \"a\" %1, \"b\" %2, \"d\" %4\n"
+        "}\n";
+    world w;
+    lower(&w, text);
+    assert_int_equal(w.work.n, 4);
+    assert_gemm(at(&w, 0), 1, 4096, 4096, 4096);
+    assert_int_equal(at(&w, 0)->dtype, WEFT_DTYPE_U8);
+    assert_true(at(&w, 0)->staging.packed_bytes == 4096.0 * 4096);
+    assert_true(at(&w, 0)->staging.sum_bytes == 4096.0 * 4096 * 4);
+    assert_true(at(&w, 1)->staging.launches == 0 && at(&w, 3)->staging.launches == 0);
+    assert_true(at(&w, 2)->staging.packed_bytes == 56.0 * 56 * 576);
+    assert_int_equal(w.work.weight_bytes, 4096 * 4096 + 64 * 64 * 9 + 64 * 9 + 6);
+    assert_int_equal(w.work.staging_bytes, 4096ull * 4096 * 5 + 56 * 56 * (576 + 64 * 4));
+    weft_slice h200, cpu;
+    weft_cost bytes, half, own;
+    assert_int_equal(weft_slice_make("h200", "", w.diag, &h200), WEFT_ERR_OK);
+    assert_int_equal(weft_slice_make("cpu", "", w.diag, &cpu), WEFT_ERR_OK);
+    weft_kernel f16 = weft_kernel_make_gemm(WEFT_DTYPE_F16, 1, 4096, 4096, 4096, true);
+    weft_kernel bare = *at(&w, 0);
+    bare.staging = (weft_staging){0};
+    const weft_estimate_options roof = {.model = "roofline"};
+    assert_int_equal(weft_estimate_kernel(&bare, &h200, &roof, w.diag, &bytes, NULL), WEFT_ERR_OK);
+    assert_int_equal(weft_estimate_kernel(&f16, &h200, &roof, w.diag, &half, NULL), WEFT_ERR_OK);
+    assert_true(bytes.time_us < 0.6 * half.time_us && bytes.creq > 0);
+    assert_int_equal(weft_estimate_kernel(at(&w, 0), &h200, &roof, w.diag, &own, NULL),
+                     WEFT_ERR_OK);
+    assert_true(own.time_us > bytes.time_us + 2 * 2.5);
+    weft_kernel on_cpu = *at(&w, 0);
+    assert_int_equal(weft_estimate_kernel(&on_cpu, &cpu, NULL, w.diag, &own, NULL), WEFT_ERR_OK);
+    assert_int_equal(weft_estimate_kernel(&bare, &cpu, NULL, w.diag, &bytes, NULL), WEFT_ERR_OK);
+    assert_true(own.time_us == bytes.time_us);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_estimate_graph__products_of_bytes),
         cmocka_unit_test(test_estimate_graph__gemms),
         cmocka_unit_test(test_estimate_graph__convolutions),
         cmocka_unit_test(test_estimate_graph__rows),
