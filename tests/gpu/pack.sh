@@ -41,7 +41,7 @@ ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u |
     grep -vE '^(libc|libm|libdl|librt|libpthread|libresolv|ld-linux[^ ]*)\.so' |
     while read -r name path; do cp -L "$path" "$stage/lib/$name"; done
 
-cp "$root"/examples/*.onnx "$stage/models/"
+cp "$root"/examples/*.onnx "$root"/tests/doubles/quantised.wir "$stage/models/"
 # Single operators, with inputs and outputs that others computed.
 data=${WEFT_ONNX_TESTDATA:-/usr/share/libonnx-testdata/data/node}
 if [ -d "$data" ]; then

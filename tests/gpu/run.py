@@ -282,6 +282,52 @@ def models(run):
     return found
 
 
+# -- Quantised models -----------------------------------------------------------------------------
+
+# Graphs of tests/doubles/quantised.wir: inputs, outputs, batches. All GEMMs of bytes, and kernels beside
+# them, are in these.
+QUANTISED = {
+    "quantised": ({"x": (3, 8, 8), "r": (18,)}, ["y", "bytes", "n"], [1, 3, 24]),
+    "dynamic": ({"r": (18,)}, ["d"], [40]),
+}
+
+
+def quantised(run):
+    """Products of bytes on int8 tensor cores beside the CPU's."""
+    import numpy as np
+    source = os.path.join(run.payload, "models", "quantised.wir")
+    bundles, rows = {}, []
+    for kind, extra in (("cpu", []), ("gpu", ["--target", run.target])):
+        bundles[kind] = os.path.join(run.work, "quantised.%s.weft" % kind)
+        code, _, err = run.call(run.weft, "compile", source, "-o", bundles[kind], "--merge", "off",
+                                *extra, seconds=200)
+        if code != 0:
+            run.fail("quantised.wir for %s: %s" % (kind, err.strip().split("\n")[0]))
+            return
+    for name, (shapes, outputs, batches) in QUANTISED.items():
+        for batch in batches:
+            inputs, wanted = [], []
+            for i, (port, shape) in enumerate(shapes.items()):
+                path = os.path.join(run.work, "quantised.%s.npy" % port)
+                x = np.random.default_rng(batch + 100 * i).uniform(-1, 1, (batch,) + shape)
+                np.save(path, x.astype(np.float32))
+                inputs += ["--input", "%s=@%s" % (port, path)]
+            for port in outputs:
+                wanted.append("%s=@%s" % (port, os.path.join(run.work, "quantised.%s.npy" % port)))
+            argv = ["run", "--model", name] + inputs
+            code, _, err = run.call(run.weft, *argv, bundles["cpu"],
+                                    *[a for w in wanted for a in ("--output", w)])
+            if code == 0:
+                code, out, err = run.call(run.weft, *argv, bundles["gpu"], "--tolerance", "1e-5",
+                                          *[a for w in wanted for a in ("--expect", w)])
+            rows.append({"model": name, "batch": batch, "right": code == 0, "text": err.strip()})
+            if code != 0:
+                run.fail("quantised model %s, batch %d: %s" % (name, batch, err.strip()))
+    run.say("quantised models: %d of %d comparisons right"
+            % (sum(r["right"] for r in rows), len(rows)))
+    run.note("quantised", rows)
+
+
 # -- Measurements ---------------------------------------------------------------------------------
 
 def bench(run, bundle, *extra, env=None, seconds="0.4"):
@@ -539,6 +585,7 @@ def main():
     read_machine(run)
     operators(run)
     serve(run)
+    quantised(run)
     bundles = models(run)
     measure_models(run, bundles)
     siblings(run)
