@@ -7,11 +7,13 @@ An answer is right if it differs from onnxruntime's by at most one unit of the o
 networks UNITS of them, because a tie that is rounded the other way inside changes later values; the
 error against the float network is at most that of onnxruntime.
 
-usage: quantised.py WEFT [--only PART] [--chains N] [--seed S] [--networks FOLDER [--pairs N]]
+usage: quantised.py WEFT [--only PART] [--chains N] [--seed S] [--networks FOLDER [--pairs N]] [--gpu DOUBLES]
 
 --networks: files NAME.*.onnx, quantised forms of NAME.onnx in WEFT_MODELS, on its inputs there; prints the
 errors against NAME.onnx and the times (one thread, shortest of alternating runs) of each file beside
 onnxruntime's, and the time of NAME.onnx. --only then selects files.
+--gpu: the same compiled for a GPU, on the doubles of NVIDIA's libraries in that folder (tests/doubles), or on
+the GPU of this machine if the folder is empty. Without times. What GPUs refuse is counted, by message.
 (77: the packages cannot be had)
 """
 
@@ -50,8 +52,10 @@ def model_of(nodes, inputs, outputs, constants, opset=17):
 
 
 class Check:
-    def __init__(self, weft):
-        self.weft, self.failed, self.n = weft, 0, 0
+    def __init__(self, weft, gpu=None):
+        self.weft, self.failed, self.n, self.refused = weft, 0, 0, {}
+        self.options = [] if gpu is None else ["--target", "sm_90"]
+        self.env = {"LD_LIBRARY_PATH": gpu, "WEFT_DOUBLE_CACHE": os.path.join(gpu, "cache")} if gpu else {}
         self.folder = tempfile.mkdtemp(prefix="weft-quantised-")
 
     def run(self, model, inputs, optimise=False):
@@ -59,10 +63,16 @@ class Check:
         path = os.path.join(self.folder, "model.onnx")
         bundle = os.path.join(self.folder, "model.weft")
         onnx.save(model, path)
-        oracle.compile_models(self.weft, [path], bundle)
+        self.compile(path, bundle)
         names = [o.name for o in model.graph.output]
         want = oracle.answers(path, inputs, names, optimise)
-        return oracle.run_bundle(self.weft, bundle, inputs, names, self.folder), want
+        return self.answers(bundle, inputs, names), want
+
+    def compile(self, path, bundle):
+        oracle.compile_models(self.weft, [path], bundle, *self.options, env=self.env)
+
+    def answers(self, bundle, inputs, names):
+        return oracle.run_bundle(self.weft, bundle, inputs, names, self.folder, env=self.env)
 
     def one(self, what, model, inputs, unit=1.0):
         """Outputs of bytes agree within one; floats within `unit`, and 1e-5 of the scale."""
@@ -85,6 +95,10 @@ class Check:
                 return
 
     def fail(self, what, text):
+        refusal = re.search(r"error: .*?(\w+: (no CUDA kernel|.*--target cpu).*)", text)
+        if self.options and refusal:
+            self.refused[refusal.group(1)] = self.refused.get(refusal.group(1), 0) + 1
+            return
         self.failed += 1
         print(f"{what}: {text}")
 
@@ -498,23 +512,26 @@ def mean_error(a, b):
 def given_one(check, path, exact, inputs, pairs):
     bundle = os.path.join(check.folder, "given.weft")
     plain = os.path.join(check.folder, "float.weft")
-    oracle.compile_models(check.weft, [path], bundle)
-    oracle.compile_models(check.weft, [exact], plain)
+    check.compile(path, bundle)
     session = oracle.session(path, optimise=True)
     names = [o.name for o in session.get_outputs()]
-    got = oracle.run_bundle(check.weft, bundle, inputs, names, check.folder)
+    got = check.answers(bundle, inputs, names)
     want, real = dict(zip(names, session.run(names, inputs))), oracle.answers(exact, inputs, names)
     ours = theirs = floats = float("inf")
+    if check.options:
+        pairs = 0
+    else:
+        oracle.compile_models(check.weft, [exact], plain)
     for _ in range(pairs):
         theirs = min(theirs, best_ms(lambda: session.run(names, inputs), 0.5))
         ours = min(ours, bench_ms(check, bundle, inputs, 0.5))
         floats = min(floats, bench_ms(check, plain, inputs, 0.5))
     a, b = mean_error(got, real), mean_error(want, real)
     print(f"{os.path.basename(path):32} error {a:.2e} / {b:.2e}  {ours:8.2f} / {theirs:8.2f} ms  ratio "
-          f"{theirs / ours:.2f}  f32 {floats:.2f} ms  bundle {os.path.getsize(bundle) / 1e6:.1f} MB", flush=True)
+          f"{theirs / ours if pairs else 1:.2f}  f32 {floats:.2f} ms  bundle {os.path.getsize(bundle) / 1e6:.1f} MB", flush=True)
     if a > 1.25 * b + 1e-3:  # both are sums of the same rounding errors, which are chaotic in deep networks
         check.fail(os.path.basename(path), f"mean error {a:.2e}, onnxruntime's {b:.2e}")
-    return theirs / ours
+    return theirs / ours if pairs else 1
 
 
 def given(check, folder, pairs, only):
@@ -543,8 +560,9 @@ def main():
     p.add_argument("--networks")
     p.add_argument("--pairs", type=int, default=3)
     p.add_argument("--only", default="")
+    p.add_argument("--gpu")
     a = p.parse_args()
-    check = Check(a.weft)
+    check = Check(a.weft, a.gpu)
     if a.networks:
         given(check, a.networks, a.pairs, a.only)
     parts = {"operators": lambda: operators(check, np.random.default_rng(a.seed)),
@@ -556,6 +574,8 @@ def main():
     for name, part in parts.items():
         if not a.networks and a.only in ("", name):
             part()
+    for text, n in sorted(check.refused.items()):
+        print(f"refused {n} times: {text}")
     print(f"{check.n} cases, {check.failed} failed")
     sys.exit(1 if check.failed else 0)
 
