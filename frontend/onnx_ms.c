@@ -317,39 +317,111 @@ static weft_val embed(weft_onnx_build *b, weft_val table, weft_val ids)
     return weft_onnx__make(b, WEFT_OP_GATHER, in, 2, &axis, 1);
 }
 
-/* norm(words[ids] + positions + segments); result 1 counts the mask's ones. */
+/* Operands of EmbedLayerNormalization; none where omitted. */
+typedef struct embedding {
+    weft_val ids, segment_ids, position_ids, mask;
+    weft_val words, positions, segments, gamma, beta;
+} embedding;
+
+/* The rows of a table, dequantised if `q` has its scale and zero point. */
+static weft_val embed_rows(weft_onnx_build *b, weft_val table, weft_val ids, const weft_val q[2])
+{
+    weft_val rows = embed(b, table, ids);
+    return q ? weft_onnx__make3(b, WEFT_OP_DEQUANTIZE_LINEAR, rows, q[0], q[1]) : rows;
+}
+
+/* norm(words[ids] + positions + segments); result 1 counts the mask's ones. `q`, unless NULL, has
+ * scale and zero point of words, positions and segments. */
+static weft_err embed_layer_norm(weft_onnx_build *b, const embedding *e, weft_val (*q)[2])
+{
+    weft_onnx_call *c = b->c;
+    double epsilon;
+    WEFT_TRY(weft_onnx__get_float(c, "epsilon", (double)1e-12F, &epsilon));
+    weft_onnx__ignore(c, "mask_index_type");
+    if (!e->ids.i || !e->words.i || !e->positions.i || !e->gamma.i || !e->beta.i)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "an input is missing");
+    const weft_ttype ids = *weft_onnx__type(c, e->ids);
+    if (ids.rank != 2)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input_ids of rank %u, expected 2", ids.rank);
+    weft_val where = e->position_ids;
+    if (!where.i)
+        where = weft_onnx__iota(b, 0, ids.dim[1]);
+    weft_val v = add(b, embed_rows(b, e->words, e->ids, q ? q[0] : NULL),
+                     embed_rows(b, e->positions, where, q ? q[1] : NULL));
+    if (e->segments.i && e->segment_ids.i)
+        v = add(b, v, embed_rows(b, e->segments, e->segment_ids, q ? q[2] : NULL));
+    weft_val y = normalise(b, WEFT_OP_LAYER_NORM, v, e->gamma, e->beta, -1, epsilon);
+    if (c->n_out > 1 && c->wanted[1]) {
+        weft_val mask = e->mask;
+        if (!mask.i)
+            mask = weft_onnx__make2(b, WEFT_OP_MUL, e->ids, weft_onnx__number(b, e->ids, 0));
+        const weft_attr attr[2] = {WEFT_ATTR_OF_DIMS(AXES, &(weft_dim){1}, 1),
+                                   WEFT_ATTR_OF_INT(KEEPDIMS, 0)};
+        mask = weft_onnx__cast(b, mask, WEFT_DTYPE_I32);
+        c->out[1] = weft_onnx__make(b, WEFT_OP_REDUCE_SUM, &mask, 1, attr, 2);
+    }
+    if (c->n_out > 2)
+        c->out[2] = v;
+    return finish(b, y);
+}
+
 weft_err weft_onnx_hook_ms_embed_layer_norm(weft_onnx_call *c)
 {
     enum { IDS, SEGMENT_IDS, WORDS, POSITIONS, SEGMENTS, GAMMA, BETA, MASK, POSITION_IDS };
     weft_onnx_build b = {.c = c};
-    double epsilon;
-    WEFT_TRY(weft_onnx__get_float(c, "epsilon", (double)1e-12F, &epsilon));
-    weft_onnx__ignore(c, "mask_index_type");
-    if (c->n_in < BETA + 1 || !c->in[IDS].i || !c->in[WORDS].i || !c->in[POSITIONS].i)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, expected 7 to 9", c->n_in);
-    const weft_ttype ids = *weft_onnx__type(c, c->in[IDS]);
-    if (ids.rank != 2)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input_ids of rank %u, expected 2", ids.rank);
-    weft_val v = embed(&b, c->in[WORDS], c->in[IDS]), where = operand(&b, POSITION_IDS);
-    if (!where.i)
-        where = weft_onnx__iota(&b, 0, ids.dim[1]);
-    v = add(&b, v, embed(&b, c->in[POSITIONS], where));
-    if (c->in[SEGMENTS].i && c->in[SEGMENT_IDS].i)
-        v = add(&b, v, embed(&b, c->in[SEGMENTS], c->in[SEGMENT_IDS]));
-    weft_val y = normalise(&b, WEFT_OP_LAYER_NORM, v, c->in[GAMMA], c->in[BETA], -1, epsilon);
-    if (c->n_out > 1 && c->wanted[1]) {
-        weft_val mask = operand(&b, MASK);
-        if (!mask.i)
-            mask =
-                weft_onnx__make2(&b, WEFT_OP_MUL, c->in[IDS], weft_onnx__number(&b, c->in[IDS], 0));
-        const weft_attr attr[2] = {WEFT_ATTR_OF_DIMS(AXES, &(weft_dim){1}, 1),
-                                   WEFT_ATTR_OF_INT(KEEPDIMS, 0)};
-        mask = weft_onnx__cast(&b, mask, WEFT_DTYPE_I32);
-        c->out[1] = weft_onnx__make(&b, WEFT_OP_REDUCE_SUM, &mask, 1, attr, 2);
-    }
+    const embedding e = {.ids = operand(&b, IDS),
+                         .segment_ids = operand(&b, SEGMENT_IDS),
+                         .position_ids = operand(&b, POSITION_IDS),
+                         .mask = operand(&b, MASK),
+                         .words = operand(&b, WORDS),
+                         .positions = operand(&b, POSITIONS),
+                         .segments = operand(&b, SEGMENTS),
+                         .gamma = operand(&b, GAMMA),
+                         .beta = operand(&b, BETA)};
+    return embed_layer_norm(&b, &e, NULL);
+}
+
+/* Tables, gamma and beta are bytes: inputs 8 to 12 are their scales, 13 to 17 their zero points. */
+weft_err weft_onnx_hook_ms_qembed_layer_norm(weft_onnx_call *c)
+{
+    enum { IDS, SEGMENT_IDS, WORDS, POSITIONS, SEGMENTS, GAMMA, BETA, MASK, SCALE };
+    enum { ZERO = SCALE + 5, TABLES = 3 };
+    weft_onnx_build b = {.c = c};
+    weft_val q[TABLES][2] = {{{0}}}, norm[2];
     if (c->n_out > 2)
-        c->out[2] = v;
-    return finish(&b, y);
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u outputs, expected 2", c->n_out);
+    for (uint32_t i = 0; i < TABLES + 2; i++) {
+        weft_val table = operand(&b, WORDS + i), scale = operand(&b, SCALE + i);
+        weft_val zero = operand(&b, ZERO + i);
+        if (!table.i && WORDS + i == SEGMENTS)
+            continue;
+        if (!table.i || !scale.i)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u or %u is missing", WORDS + i,
+                                   SCALE + i);
+        if (i < TABLES) {
+            q[i][0] = scale;
+            q[i][1] = zero;
+        } else {
+            norm[i - TABLES] = weft_onnx__make3(&b, WEFT_OP_DEQUANTIZE_LINEAR, table, scale, zero);
+        }
+    }
+    const embedding e = {.ids = operand(&b, IDS),
+                         .segment_ids = operand(&b, SEGMENT_IDS),
+                         .mask = operand(&b, MASK),
+                         .words = operand(&b, WORDS),
+                         .positions = operand(&b, POSITIONS),
+                         .segments = operand(&b, SEGMENTS),
+                         .gamma = norm[0],
+                         .beta = norm[1]};
+    return embed_layer_norm(&b, &e, q);
+}
+
+/* Layouts of one accelerator's int8 instructions are in the file. */
+weft_err weft_onnx_hook_ms_ordered(weft_onnx_call *c)
+{
+    return weft_onnx__fail(c, WEFT_ERR_UNSUP,
+                           "orders its bytes for one kind of GPU: quantise the float model again "
+                           "with QDQ or QOperator");
 }
 
 /* group_norm of images, channels last by default, and SiLU. */

@@ -196,43 +196,97 @@ static void take_past(ms_attention *a, weft_val past)
     a->past_v = weft_onnx__squeeze(&a->b, weft_onnx__slice(&a->b, past, 0, 1, 2), 0);
 }
 
-weft_err weft_onnx_hook_ms_attention(weft_onnx_call *c)
+/* Operands of Attention and QAttention beside the projection. */
+typedef struct attention_operands {
+    weft_val mask, past, score_bias; /* or none */
+} attention_operands;
+
+static weft_err read_attention(ms_attention *a)
 {
-    enum { X, W, BIAS, MASK, PAST, SCORE_BIAS, PAST_LENGTH };
-    ms_attention a = {.b = {.c = c}};
-    int64_t width[3], rotary, share;
-    WEFT_TRY(read_common(&a));
+    weft_onnx_call *c = a->b.c;
+    int64_t rotary, share;
+    WEFT_TRY(read_common(a));
     WEFT_TRY(weft_onnx__get_int(c, "do_rotary", 0, &rotary));
     WEFT_TRY(weft_onnx__get_int(c, "past_present_share_buffer", 0, &share));
-    WEFT_TRY(refuse_operand(c, PAST_LENGTH, "past_sequence_length"));
     if (rotary || share)
         return weft_onnx__fail(c, WEFT_ERR_UNSUP,
                                "do_rotary and past_present_share_buffer are not "
                                "supported");
-    if (!operand(c, X).i || !operand(c, W).i || weft_onnx__type(c, c->in[W])->rank != 2)
+    if (!operand(c, 0).i || !operand(c, 1).i || weft_onnx__type(c, c->in[1])->rank != 2)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "needs an input and weights of rank 2");
-    WEFT_TRY(read_widths(c, weft_onnx__type(c, c->in[W])->dim[1], width));
-    weft_val x = weft_onnx__matmul(&a.b, c->in[X], c->in[W], false, 1.0),
-             *part[3] = {&a.q, &a.k, &a.v};
-    if (operand(c, BIAS).i)
-        x = weft_onnx__make2(&a.b, WEFT_OP_ADD, x, c->in[BIAS]);
-    int64_t from = 0;
+    return WEFT_ERR_OK;
+}
+
+/* Attention on the joint projection x of q, k and v. */
+static weft_err attend_joint(ms_attention *a, weft_val x, const int64_t width[3],
+                             attention_operands from)
+{
+    weft_onnx_call *c = a->b.c;
+    weft_val *part[3] = {&a->q, &a->k, &a->v};
+    int64_t at = 0;
     for (uint32_t i = 0; i < 3; i++) {
-        *part[i] = split_heads(&a, weft_onnx__slice(&a.b, x, 2, from, from + width[i]));
-        from += width[i];
+        *part[i] = split_heads(a, weft_onnx__slice(&a->b, x, 2, at, at + width[i]));
+        at += width[i];
     }
-    a.mask = operand(c, MASK);
-    a.bias = operand(c, SCORE_BIAS);
-    take_past(&a, operand(c, PAST));
-    weft_val y = attend(&a);
+    a->mask = from.mask;
+    a->bias = from.score_bias;
+    take_past(a, from.past);
+    weft_val y = attend(a);
     if (c->n_out > 1 && c->wanted[1]) {
-        const weft_val both[2] = {weft_onnx__unsqueeze(&a.b, a.k, 0),
-                                  weft_onnx__unsqueeze(&a.b, a.v, 0)};
-        c->out[1] = weft_onnx__concat(&a.b, both, 2, 0);
+        const weft_val both[2] = {weft_onnx__unsqueeze(&a->b, a->k, 0),
+                                  weft_onnx__unsqueeze(&a->b, a->v, 0)};
+        c->out[1] = weft_onnx__concat(&a->b, both, 2, 0);
     }
     c->out[0] = y;
-    WEFT_TRY(a.b.err);
+    WEFT_TRY(a->b.err);
     return weft_onnx__no_more_attrs(c);
+}
+
+weft_err weft_onnx_hook_ms_attention(weft_onnx_call *c)
+{
+    enum { X, W, BIAS, MASK, PAST, SCORE_BIAS, PAST_LENGTH };
+    ms_attention a = {.b = {.c = c}};
+    int64_t width[3];
+    WEFT_TRY(refuse_operand(c, PAST_LENGTH, "past_sequence_length"));
+    WEFT_TRY(read_attention(&a));
+    WEFT_TRY(read_widths(c, weft_onnx__type(c, c->in[W])->dim[1], width));
+    weft_val x = weft_onnx__matmul(&a.b, c->in[X], c->in[W], false, 1.0);
+    if (operand(c, BIAS).i)
+        x = weft_onnx__make2(&a.b, WEFT_OP_ADD, x, c->in[BIAS]);
+    return attend_joint(
+        &a, x, width,
+        (attention_operands){operand(c, MASK), operand(c, PAST), operand(c, SCORE_BIAS)});
+}
+
+/* The projection is a product of bytes; all else is as in Attention. */
+weft_err weft_onnx_hook_ms_qattention(weft_onnx_call *c)
+{
+    enum { X, W, BIAS, X_SCALE, W_SCALE, MASK, X_ZERO, W_ZERO, PAST };
+    const int8_t none = 0;
+    ms_attention a = {.b = {.c = c}};
+    int64_t width[3];
+    weft_val in[WEFT_QLINEAR_OPERANDS] = {[WEFT_QLINEAR_A] = operand(c, X),
+                                          [WEFT_QLINEAR_A_SCALE] = operand(c, X_SCALE),
+                                          [WEFT_QLINEAR_A_ZERO] = operand(c, X_ZERO),
+                                          [WEFT_QLINEAR_B] = operand(c, W),
+                                          [WEFT_QLINEAR_B_SCALE] = operand(c, W_SCALE),
+                                          [WEFT_QLINEAR_B_ZERO] = operand(c, W_ZERO),
+                                          [WEFT_QLINEAR_BIAS] = operand(c, BIAS)};
+    WEFT_TRY(read_attention(&a));
+    if (!operand(c, X_SCALE).i || !operand(c, W_SCALE).i)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "needs the scales of its input and weights");
+    WEFT_TRY(read_widths(c, weft_onnx__type(c, c->in[W])->dim[1], width));
+    for (uint32_t i = WEFT_QLINEAR_A; i <= WEFT_QLINEAR_B; i += WEFT_QLINEAR_B) {
+        weft_dtype dtype = weft_onnx__dtype_of(&a.b, in[i]);
+        if (dtype != WEFT_DTYPE_U8 && dtype != WEFT_DTYPE_I8)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u is of %s, not of bytes", i != 0,
+                                   weft_dtype_name(dtype));
+        if (!in[i + 2].i)
+            in[i + 2] = weft_onnx__const(c, dtype, NULL, 0, &none);
+    }
+    weft_val x = weft_onnx__make(&a.b, WEFT_OP_QLINEAR_MATMUL, in, WEFT_QLINEAR_OPERANDS, NULL, 0);
+    return attend_joint(&a, x, width,
+                        (attention_operands){operand(c, MASK), operand(c, PAST), {0}});
 }
 
 /* -- MultiHeadAttention ----------------------------------------------------------------------- */

@@ -279,6 +279,69 @@ def recurrent(check, rng):
                           model_of([node], x, outs, c), x, 2e-3)
 
 
+def attention(check, rng):
+    """QAttention and QEmbedLayerNormalization with random operands, and as onnxruntime's quantisers write
+    them for a network that its transformer tool has fused."""
+    heads, size, batch, seq = 3, 24, 2, 11
+    mask = np.ones((batch, seq), np.int32)
+    mask[1, 7:] = 0
+    for x_type, w_type in ((U8, S8), (U8, U8)):
+        for n in (1, 3 * size):
+            for causal in (0, 1):
+                x = some(rng, x_type, (batch, seq, size))
+                c = {"w": some(rng, w_type, (size, 3 * size)), "b": rng.normal(0, 0.1, 3 * size).astype(np.float32),
+                     "xs": np.float32(0.02), "ws": rng.uniform(0.004, 0.008, n).astype(np.float32),
+                     "xz": np.array(some(rng, x_type, ())), "wz": np.full(n, 0 if w_type == S8 else 128, w_type)}
+                node = helper.make_node("QAttention", ["x", "w", "b", "xs", "ws", "m", "xz", "wz"], ["o"], domain=MS,
+                                        num_heads=heads, unidirectional=causal)
+                check.one(f"QAttention {np.dtype(x_type).name} {np.dtype(w_type).name} {n} {causal}",
+                          model_of([node], {"x": x, "m": mask}, {"o": np.float32}, c), {"x": x, "m": mask}, 1e-4)
+    nodes, c, inputs = fused_network(rng, heads, size, batch, seq, mask)
+    fused_networks(check, rng, nodes, c, inputs)
+
+
+def fused_network(rng, heads, size, batch, seq, mask):
+    def scale(*shape):
+        return rng.normal(1, 0.1, shape).astype(np.float32)
+
+    c = {"words": weights(rng, 50, size), "positions": weights(rng, 16, size), "segments": weights(rng, 2, size),
+         "g0": scale(size), "b0": weights(rng, size), "wa": weights(rng, size, 3 * size), "ba": weights(rng, 3 * size),
+         "wo": weights(rng, size, size), "bo": weights(rng, size), "g1": scale(size), "b1": weights(rng, size),
+         "wf": weights(rng, size, 2 * size), "bf": weights(rng, 2 * size), "wg": weights(rng, 2 * size, size),
+         "bg": weights(rng, size), "g2": scale(size), "b2": weights(rng, size)}
+    ms = dict(domain=MS)
+    nodes = [helper.make_node("EmbedLayerNormalization", ["ids", "types", "words", "positions", "segments", "g0", "b0", "m"],
+                              ["e", "lengths"], **ms),
+             helper.make_node("Attention", ["e", "wa", "ba", "lengths"], ["a"], num_heads=heads, **ms),
+             helper.make_node("MatMul", ["a", "wo"], ["p"]),
+             helper.make_node("SkipLayerNormalization", ["p", "e", "g1", "b1", "bo"], ["h"], **ms),
+             helper.make_node("MatMul", ["h", "wf"], ["f0"]), helper.make_node("BiasGelu", ["f0", "bf"], ["f"], **ms),
+             helper.make_node("MatMul", ["f", "wg"], ["r"]),
+             helper.make_node("SkipLayerNormalization", ["r", "h", "g2", "b2", "bg"], ["y"], **ms)]
+    inputs = {"ids": rng.integers(0, 50, (batch, seq)).astype(np.int32),
+              "types": rng.integers(0, 2, (batch, seq)).astype(np.int32), "m": mask}
+    return nodes, c, inputs
+
+
+def fused_networks(check, rng, nodes, constants, inputs):
+    from onnxruntime import quantization as q
+    import logging
+    logging.disable(logging.WARNING)
+    path, out = os.path.join(check.folder, "float.onnx"), os.path.join(check.folder, "quantised.onnx")
+    model = model_of(nodes, inputs, {"y": np.float32}, constants)
+    onnx.save(model, path)
+    feeds = [dict(inputs, ids=rng.integers(0, 50, inputs["ids"].shape).astype(np.int32)) for _ in range(3)]
+    exact = [oracle.answers(path, f)["y"] for f in feeds]
+    for weight in (q.QuantType.QInt8, q.QuantType.QUInt8):
+        for per_channel in (False, True):
+            q.quantize_dynamic(path, out, weight_type=weight, per_channel=per_channel,
+                               extra_options={"DefaultTensorType": TensorProto.FLOAT})
+            found = {n.op_type for n in onnx.load(out).graph.node}
+            if not {"QAttention", "QEmbedLayerNormalization"} <= found:
+                check.fail("fused network", f"the quantiser wrote only {sorted(found)}")
+            one_network(check, f"fused dynamic {weight.name} {per_channel}", out, feeds, exact)
+
+
 # -- Networks ------------------------------------------------------------------------------------
 
 
@@ -569,6 +632,7 @@ def main():
              "gemms": lambda: gemms(check, np.random.default_rng(a.seed)),
              "convolutions": lambda: convolutions(check, np.random.default_rng(a.seed)),
              "recurrent": lambda: recurrent(check, np.random.default_rng(a.seed)),
+             "attention": lambda: attention(check, np.random.default_rng(a.seed)),
              "networks": lambda: networks(check, np.random.default_rng(a.seed)),
              "chains": lambda: chains(check, a.seed, a.chains)}
     for name, part in parts.items():
