@@ -253,33 +253,39 @@ static weft_err read_constant(weft_onnx_call *c, uint32_t i, weft_tensor *out)
 }
 
 /* Weights of bytes [directions, k, gates] with a scale and a zero point a direction, or one a gate
- * row, as floats [directions, gates, k]. */
-static weft_err read_recurrent(weft_onnx_call *c, uint32_t at, uint32_t scale_at, weft_val *out)
+ * row: the bytes as [directions, gates, k], and a scale and a zero point for each row. */
+static weft_err read_recurrent(weft_onnx_call *c, uint32_t at, uint32_t scale_at, weft_val *out,
+                               weft_val *out_scale, weft_val *out_zero)
 {
     weft_tensor w, s, z;
     WEFT_TRY(read_constant(c, at, &w));
     WEFT_TRY(read_constant(c, scale_at, &s));
     WEFT_TRY(read_constant(c, scale_at + 1, &z));
-    if (!w.data || !s.data || w.rank != 3 || weft_dtype_size(w.dtype) != 1)
+    if (!w.data || !s.data || w.rank != 3 || weft_dtype_size(w.dtype) != 1 ||
+        (z.data && z.dtype != w.dtype))
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u or %u is missing or does not fit", at,
                                scale_at);
     int64_t dirs = w.dim[0], k = w.dim[1], gates = w.dim[2], n = weft_tensor_numel(&s);
-    bool by_gate = n == dirs * gates && n != dirs;
+    int64_t rows = dirs * gates;
+    bool by_gate = n == rows && n != dirs;
     if ((n != dirs && !by_gate) || (z.data && weft_tensor_numel(&z) != n))
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u has %lld elements", scale_at,
                                (long long)n);
-    float *real = weft_arena_array(c->cx->arena, (size_t)weft_tensor_numel(&w) + 1, sizeof *real);
-    for (int64_t d = 0; d < dirs; d++)
-        for (int64_t g = 0; g < gates; g++) {
-            int64_t i = by_gate ? d * gates + g : d;
-            float by = (float)weft_tensor_get_f64(&s, i);
-            int64_t zero = z.data ? weft_tensor_get_i64(&z, i) : 0;
-            for (int64_t j = 0; j < k; j++)
-                real[(d * gates + g) * k + j] =
-                    (float)(weft_tensor_get_i64(&w, (d * k + j) * gates + g) - zero) * by;
-        }
+    const uint8_t *from = w.data;
+    uint8_t *byte = weft_arena_alloc(c->cx->arena, (size_t)(rows * k) + 1);
+    float *scale = weft_arena_array(c->cx->arena, (size_t)rows + 1, sizeof *scale);
+    uint8_t *zero = weft_arena_alloc(c->cx->arena, (size_t)rows + 1);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t i = by_gate ? r : r / gates;
+        scale[r] = (float)weft_tensor_get_f64(&s, i);
+        zero[r] = z.data ? ((const uint8_t *)z.data)[i] : 0;
+        for (int64_t j = 0; j < k; j++)
+            byte[r * k + j] = from[(r / gates * k + j) * gates + r % gates];
+    }
     const int64_t dim[3] = {dirs, gates, k};
-    *out = weft_onnx__const(c, WEFT_DTYPE_F32, dim, 3, real);
+    *out = weft_onnx__const(c, w.dtype, dim, 3, byte);
+    *out_scale = weft_onnx__const(c, WEFT_DTYPE_F32, &rows, 1, scale);
+    *out_zero = weft_onnx__const(c, w.dtype, &rows, 1, zero);
     return WEFT_ERR_OK;
 }
 
@@ -287,16 +293,14 @@ static weft_err read_recurrent(weft_onnx_call *c, uint32_t at, uint32_t scale_at
  * by its range, the state before every step by its own. */
 weft_err weft_onnx_hook_dynamic_quantize_lstm(weft_onnx_call *c)
 {
-    enum { X, W, R, OPERANDS = 8, W_SCALE = 8, R_SCALE = 10 };
-    weft_val in[OPERANDS], q[3];
+    enum { X, W, R, W_SCALE = 8, W_ZERO, R_SCALE, R_ZERO, OPERANDS };
+    weft_val in[OPERANDS];
     for (uint32_t i = 0; i < OPERANDS; i++)
         in[i] = operand(c, i);
     if (!in[X].i)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "input 0 is missing");
-    WEFT_TRY(weft_onnx__emit(c, WEFT_OP_DYNAMIC_QUANTIZE_LINEAR, &in[X], 1, NULL, 0, q, 3));
-    WEFT_TRY(weft_onnx__emit(c, WEFT_OP_DEQUANTIZE_LINEAR, q, 3, NULL, 0, &in[X], 1));
-    WEFT_TRY(read_recurrent(c, W, W_SCALE, &in[W]));
-    WEFT_TRY(read_recurrent(c, R, R_SCALE, &in[R]));
+    WEFT_TRY(read_recurrent(c, W, W_SCALE, &in[W], &in[W_SCALE], &in[W_ZERO]));
+    WEFT_TRY(read_recurrent(c, R, R_SCALE, &in[R], &in[R_SCALE], &in[R_ZERO]));
     weft_onnx__put(c, WEFT_ATTR_OF_INT(QUANTIZE_STATE, 1));
     WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
     return weft_onnx__emit(c, c->row->op, in, OPERANDS, c->attr, c->n_attr, c->out, c->n_out);

@@ -5,6 +5,15 @@
 
 #include "ops/ops.h"
 
+/* Operands of lstm beside ONNX's, with quantize_state: f32 and bytes [directions * gates * h]. */
+enum {
+    WEFT_LSTM_W_SCALE = 8,
+    WEFT_LSTM_W_ZERO,
+    WEFT_LSTM_R_SCALE,
+    WEFT_LSTM_R_ZERO,
+    WEFT_LSTM_OPERANDS
+};
+
 typedef enum weft_rnn_cell {
     WEFT_CELL_RNN = 1,
     WEFT_CELL_GRU = 3,
@@ -37,8 +46,9 @@ typedef struct weft_rnn_layer {
     int64_t n_step, n_batch, n_in, h, n_dir;
     bool batch_first, input_forget, reset_after; /* reset_after: linear_before_reset */
     bool reverse;                                /* the only direction is backward */
-    /* Before a product with R, the states of all sequences are quantised by their range, as
-     * dynamic_quantize_linear does, and dequantised. */
+    /* W and R are bytes, each gate row with a scale and a zero point of its own (lstm only). x, and
+     * before a product with R the states of all sequences, are quantised by their range, as
+     * dynamic_quantize_linear does. */
     bool quantize_state;
     float clip;             /* 0: none */
     weft_rnn_act act[2][3]; /* by direction */

@@ -137,6 +137,28 @@ uint32_t weft_rnn_directions(weft_attrs attrs, bool *out_reverse)
     return strcmp(s, "forward") == 0 || *out_reverse;
 }
 
+/* Scales and zero points of bytes are there if and only if W and R are bytes. */
+static weft_err check_bytes(weft_infer_ctx *cx, bool quantised)
+{
+    for (uint32_t i = WEFT_LSTM_W_SCALE; i < WEFT_LSTM_OPERANDS; i++) {
+        uint32_t factor = i < WEFT_LSTM_R_SCALE ? 1 : 2;
+        const weft_ttype *t = &cx->in[factor].type;
+        if (weft_infer__has(cx, i) != quantised)
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "scales and zero points do not fit");
+        if (!quantised)
+            continue;
+        WEFT_TRY(weft_infer__rank(cx, i, 1, 1));
+        WEFT_TRY(weft_infer__agree(cx, cx->in[i].type.dim[0],
+                                   weft_dim_mul(cx->pool, t->dim[0], t->dim[1]), "gate rows"));
+        WEFT_TRY(weft_infer__dtype(cx, factor, WEFT_M_BYTE));
+        if (i == WEFT_LSTM_W_SCALE || i == WEFT_LSTM_R_SCALE)
+            WEFT_TRY(weft_infer__dtype(cx, i, WEFT_M_F32));
+        else
+            WEFT_TRY(weft_infer__same_dtype(cx, factor, i));
+    }
+    return quantised ? weft_infer__dtype(cx, 0, WEFT_M_F32) : WEFT_ERR_OK;
+}
+
 weft_err weft_infer_recurrent(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type, *w = &cx->in[1].type, *r = &cx->in[2].type;
@@ -144,10 +166,13 @@ weft_err weft_infer_recurrent(weft_infer_ctx *cx)
     bool reverse;
     weft_rnn_act acts[3];
     uint32_t n_dir = weft_rnn_directions(cx->attrs, &reverse);
+    bool quantised = weft_attrs_int(cx->attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0;
     for (uint32_t i = 0; i < 3; i++) {
         WEFT_TRY(weft_infer__rank(cx, i, 3, 3));
-        WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
+        if (!quantised)
+            WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
     }
+    WEFT_TRY(check_bytes(cx, quantised));
     if (x->dtype == WEFT_DTYPE_F64 || !weft_dtype_is_float((weft_dtype)x->dtype))
         return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "element type %s",
                          weft_dtype_name((weft_dtype)x->dtype));
@@ -392,6 +417,40 @@ static weft_err get_operand(weft_eval_ctx *cx, uint32_t in, int64_t numel, const
     return WEFT_ERR_OK;
 }
 
+/* As get_operand, for bytes whose rows have scale and zero point in operands scale and scale + 1.
+ */
+static weft_err get_bytes(weft_eval_ctx *cx, uint32_t in, uint32_t scale, int64_t rows,
+                          int64_t cols, const float **out)
+{
+    const float *x, *s, *z;
+    WEFT_TRY(get_operand(cx, in, rows * cols, &x));
+    WEFT_TRY(get_operand(cx, scale, rows, &s));
+    WEFT_TRY(get_operand(cx, scale + 1, rows, &z));
+    if (!x || !s || !z)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a scale or zero point is missing");
+    float *y = weft_arena_array(cx->scratch, (size_t)(rows * cols) + 1, sizeof *y);
+    for (int64_t i = 0; i < rows * cols; i++)
+        y[i] = (x[i] - z[i / cols]) * s[i / cols];
+    *out = y;
+    return WEFT_ERR_OK;
+}
+
+static weft_err get_factors(weft_eval_ctx *cx, weft_rnn *n)
+{
+    const weft_rnn_layer *l = &n->layer;
+    int64_t gates = l->n_dir * (int64_t)l->cell * l->h, n_x = l->n_step * l->n_batch * l->n_in;
+    WEFT_TRY(get_operand(cx, 0, n_x, &n->x));
+    if (!l->quantize_state) {
+        WEFT_TRY(get_operand(cx, 1, gates * l->n_in, &n->w));
+        return get_operand(cx, 2, gates * l->h, &n->r);
+    }
+    float *x = weft_arena_array(cx->scratch, (size_t)n_x + 1, sizeof *x);
+    weft_quantize__by_range(x, n->x, n_x);
+    n->x = x;
+    WEFT_TRY(get_bytes(cx, 1, WEFT_LSTM_W_SCALE, gates, l->n_in, &n->w));
+    return get_bytes(cx, 2, WEFT_LSTM_R_SCALE, gates, l->h, &n->r);
+}
+
 static weft_err get_lens(weft_eval_ctx *cx, weft_rnn *n)
 {
     const weft_tensor *t = weft_eval__in(cx, 4);
@@ -414,9 +473,7 @@ static weft_err get_rnn(weft_eval_ctx *cx, weft_rnn *n)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "ranks, directions or activations are wrong");
     const weft_rnn_layer *l = &n->layer;
     int64_t gates = l->n_dir * (int64_t)l->cell * l->h, state = l->n_dir * l->n_batch * l->h;
-    WEFT_TRY(get_operand(cx, 0, l->n_step * l->n_batch * l->n_in, &n->x));
-    WEFT_TRY(get_operand(cx, 1, gates * l->n_in, &n->w));
-    WEFT_TRY(get_operand(cx, 2, gates * l->h, &n->r));
+    WEFT_TRY(get_factors(cx, n));
     WEFT_TRY(get_operand(cx, 3, 2 * gates, &n->bias));
     WEFT_TRY(get_operand(cx, 5, state, &n->h0));
     if (l->cell == WEFT_CELL_LSTM) {

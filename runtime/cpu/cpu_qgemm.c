@@ -8,7 +8,7 @@
  * Operand b is packed [part][panel][tap][pair][32][2], a weight once per engine, another factor at
  * each run. Depthwise convolutions multiply channels by channels. */
 #include "base/num.h"
-#include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/cpu/cpu_qgemm.h"
 #include "runtime/cpu/cpu_window.h"
 
 #include <limits.h>
@@ -91,6 +91,15 @@ static void fill_panels(void *to, const void *weight, const weft_cpu_format *f)
                    (const uint8_t *)weight + part * f->size[F_PART], f->size, panel,
                    f->zero->dtype == WEFT_DTYPE_I8, zero, 1);
     }
+}
+
+weft_cpu_format weft_cpu__words(int64_t parts, int64_t cols, int64_t inner, const weft_slot *zero)
+{
+    weft_cpu_format f = {.fill = fill_panels, .zero_weight = zero->weight, .zero = &zero->tensor};
+    const int64_t size[] = {parts, cols, inner, 1, cols * inner, inner, 1, 0};
+    memcpy(f.size, size, sizeof size);
+    f.bytes = (uint64_t)(parts * part_words(size)) * sizeof(int16_t);
+    return f;
 }
 
 /* Depthwise weights [tap][channel]. */
