@@ -80,8 +80,13 @@ weft_err weft_onnx__finish(weft_onnx_call *c)
 weft_err weft_onnx__emit_dims(weft_onnx_call *c, weft_op_id op, weft_val in, weft_attr_key key,
                               const weft_dim *dim, uint32_t n, weft_val *out)
 {
-    weft_attr attr = {.key = (uint16_t)key, .kind = WEFT_KIND_DIMS, .n = n, .u = {.dims = dim}};
-    return weft_onnx__emit(c, op, &in, 1, &attr, 1, out, 1);
+    weft_attr attr[2] = {
+        WEFT_ATTR_OF_INT(ALLOWZERO, 1),
+        {.key = (uint16_t)key, .kind = WEFT_KIND_DIMS, .n = n, .u = {.dims = dim}}};
+    bool zero = false; /* not "as in the operand" */
+    for (uint32_t i = 0; i < n; i++)
+        zero = zero || (op == WEFT_OP_RESHAPE && dim[i] == 0);
+    return weft_onnx__emit(c, op, &in, 1, zero ? attr : attr + 1, zero ? 2 : 1, out, 1);
 }
 
 weft_val weft_onnx__const(weft_onnx_call *c, weft_dtype dtype, const int64_t *dim, int32_t rank,
