@@ -163,7 +163,7 @@ class Checker:
         def nudge(a):
             if a.dtype.kind != "f" or a.size == 0:
                 return a
-            return (a * (1 + NUDGE[kind] * rng.uniform(-1, 1, a.shape))).astype(a.dtype)
+            return np.asarray(a * (1 + NUDGE[kind] * rng.uniform(-1, 1, a.shape))).astype(a.dtype)
         other = graph.copy()
         other.constants = {k: nudge(np.asarray(v)) for k, v in graph.constants.items()}
         nudge_results(other, NUDGE[kind], rng)

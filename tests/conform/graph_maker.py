@@ -50,7 +50,7 @@ class Maker:
     """Builds one graph; `rng` decides everything."""
 
     def __init__(self, rng, opset=21):
-        self.rng, self.graph, self.count = rng, Graph(opset=opset), 0
+        self.rng, self.graph, self.count = rng, Graph(opset=opset, ir=10), 0
         self.values, self.ranges = [], {}
         self.large = self.chance(0.08)
 
@@ -176,18 +176,21 @@ def first_dims(m, form):
 def make_graph(seed, kinds=("float",)):
     """(graph, ranges of its inputs, symbols). kinds: which element types, float or integer."""
     from graph_heads import CHAIN_HEADS, HEADS, INTEGER_HEADS
+    from graph_newer import NEWER_HEADS
     from graph_steps import element_wise, integer_step
     rng = np.random.RandomState(seed)
-    m = Maker(rng, opset=int(rng.choice([13, 15, 17, 18, 20, 21], p=[.1, .1, .3, .2, .2, .1])))
+    m = Maker(rng, opset=int(rng.choice([13, 15, 17, 18, 20, 21, 23, 24], p=[.1, .1, .2, .15, .1, .1, .1, .15])))
     if "integer" in kinds and m.chance(0.1):
         # Arithmetic on eight bits is newer.
         dtype = m.pick(INTEGERS if m.graph.opset >= 14 else ("int32", "int64"))
         heads, step = INTEGER_HEADS, integer_step
     else:
         dtype, heads, step = m.pick(FLOATS, [8, 1.2, 0.8]), HEADS, element_wise
+        if m.graph.opset >= 23 or m.chance(0.15):
+            heads += 3 * NEWER_HEADS
     blocks = m.pick((1, 2, 3, 4, 6), [3, 4, 3, 2, 1])
     step_weights = [2, 2, 3, 3, 2, 2, 1]
-    if heads is HEADS and m.chance(0.25):
+    if heads[:len(HEADS)] == HEADS and m.chance(0.25):
         # One product or convolution, and a chain.
         blocks, heads, step_weights = 1, CHAIN_HEADS, [0, 1, 2, 2, 2, 2, 2]
     form = m.pick([f for f, _ in FORMS], [w for _, w in FORMS])

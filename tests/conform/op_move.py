@@ -125,7 +125,8 @@ def resizes(c):
     else:
         fractions = () if how == "align_corners" else (0.5, 1.5, 0.6, 1.26)
         scales = [1.0, 1.0] + [c.pick((2.0, 3.0, 1.0) + fractions) for _ in shape[2:]]
-        if any(int(np.floor(d * s)) < 1 for d, s in zip(shape, scales)):
+        lengths = tuple(int(np.floor(d * s)) for d, s in zip(shape, scales))
+        if 0 in lengths or lengths == shape:  # of equal lengths onnxruntime makes a copy
             scales = [2.0 if i > 1 else 1.0 for i in range(rank)]
         c.node("Resize", [x, none, c.operand(np.asarray(scales, np.float32))], attrs)
 

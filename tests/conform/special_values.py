@@ -105,7 +105,7 @@ def element_wise(t, v):
     zeros = np.asarray([0.0, -0.0, 1e-40, -1e-40], np.float32)
     for op in ("Relu", "Neg", "Abs", "Tanh", "Identity", "LeakyRelu", "Sqrt", "Floor", "Erf"):
         t.try_graph(f"sign of zero, {op}", [Node(op, ["x"], ["a"]), Node("Reciprocal", ["a"], ["y"])], {"x": zeros})
-    for k in (2.0, 3.0, 1.0):
+    for k in (2.0, 3.0, 1.0, 0.5):
         t.try_graph(f"Pow {k}", [Node("Pow", ["x", "k"], ["y"])], {"x": v.mixed((4, 40), EVERY, 0.5)}, {"k": np.float32(k)})
 
 
@@ -233,6 +233,9 @@ def empty(t, v):
                 {"x": np.zeros((3, 0), np.float32), "z": np.zeros((0, 4), np.float32)})
     t.try_graph("chain of no rows", [Node("MatMul", ["x", "w"], ["a"]), Node("Relu", ["a"], ["b"]),
                                      Node("Softmax", ["b"], ["y"])], {"x": np.zeros((0, 8), np.float32)}, {"w": w})
+    for op in ("Softmax", "LogSoftmax", "Hardmax"):  # as a matrix
+        t.try_graph(f"{op} of nothing", [Node(op, ["x"], ["y"], {"axis": 1})], {"x": np.zeros((4, 0, 3), np.float32)},
+                    want=[np.zeros((4, 0, 3), np.float32)], opset=11)
     t.try_graph("Concat with nothing", [Node("Concat", ["x", "z"], ["y"], {"axis": 0})],
                 {"x": v.plain(3, 4), "z": np.zeros((0, 4), np.float32)})
 
