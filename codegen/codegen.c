@@ -443,11 +443,41 @@ static void make_programs(generator *g, weft_bundle_program *program, weft_bundl
     }
 }
 
-static void count_users(generator *g, weft_bundle_weight *weight, const weft_bundle *b)
+/* Kernels use small weights (biases, scales) where they are in the file, and pack large ones.
+ * Reading a page of a file makes those around it resident too, so the small ones stand together,
+ * first. */
+enum { SMALL_WEIGHT_BYTES = 16 << 10 };
+
+static void make_weights(generator *g, weft_bundle_program *program, uint32_t n, weft_bundle *out)
 {
-    uint32_t *users = weft_arena_array(g->arena, b->n_weight, sizeof *users);
-    weft_bundle_count_users(b, g->arena, users);
-    for (uint32_t i = 0; i < b->n_weight; i++)
+    uint32_t n_weight = g->contents.len, next = 0;
+    weft_bundle_weight *weight = weft_arena_array(g->arena, n_weight, sizeof *weight);
+    uint32_t *place = weft_arena_array(g->arena, (size_t)n_weight + 1, sizeof *place);
+    for (int large = 0; large <= 1; large++)
+        for (uint32_t i = 0; i < n_weight; i++) {
+            if ((g->contents.at[i].w.bytes > SMALL_WEIGHT_BYTES) != (large == 1))
+                continue;
+            weight[next++] = g->contents.at[i].w;
+            place[i + 1] = next;
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_value = program[i].n_value;
+        weft_bundle_value *value = weft_arena_array(g->arena, n_value, sizeof *value);
+        for (uint32_t v = 0; v < n_value; v++) {
+            value[v] = program[i].value[v];
+            value[v].weight = place[value[v].weight];
+        }
+        program[i].value = value;
+    }
+    out->weight = weight;
+    out->n_weight = n_weight;
+    if (g->err == WEFT_ERR_OK)
+        g->err = weft_bundle_link(out, g->diag);
+    if (g->err != WEFT_ERR_OK)
+        return;
+    uint32_t *users = weft_arena_array(g->arena, n_weight, sizeof *users);
+    weft_bundle_count_users(out, g->arena, users);
+    for (uint32_t i = 0; i < n_weight; i++)
         weight[i].n_users = users[i];
 }
 
@@ -471,15 +501,7 @@ static void make_bundle(generator *g, weft_bundle *out)
                          .program = program,
                          .plan_json = o->plan_json && *o->plan_json ? o->plan_json : NULL};
     make_programs(g, program, out);
-    weft_bundle_weight *weight = weft_arena_array(g->arena, g->contents.len, sizeof *weight);
-    for (uint32_t i = 0; i < g->contents.len; i++)
-        weight[i] = g->contents.at[i].w;
-    out->weight = weight;
-    out->n_weight = g->contents.len;
-    if (g->err == WEFT_ERR_OK)
-        g->err = weft_bundle_link(out, g->diag);
-    if (g->err == WEFT_ERR_OK)
-        count_users(g, weight, out);
+    make_weights(g, program, out->n_program + out->n_joint + out->n_body, out);
     if (g->backend->finish && g->err == WEFT_ERR_OK)
         g->err = g->backend->finish(&g->code, out);
 }
