@@ -1,4 +1,5 @@
-/* gRPC: connections over nghttp2 (HTTP/2 with prior knowledge), driven by the event loop.
+/* gRPC: connections over nghttp2 (HTTP/2 with prior knowledge or, over TLS, by ALPN), driven by the
+ * event loop.
  *
  * Events and callbacks only mark a connection dirty. Before the loop waits, every dirty connection
  * is flushed, and closed if it is finished; connections are closed nowhere else, so that no
@@ -54,14 +55,14 @@ static void destroy_connection(grpc_connection *c)
     while (c->streams)
         weft_grpc__drop_stream(c->streams);
     nghttp2_session_del(c->session);
-    weft_loop__unwatch(grpc->loop, c->fd);
+    weft_loop__unwatch(grpc->loop, c->stream.fd);
     /* TCP sends a reset instead of a FIN when unread input is left, and the client could lose
      * answers in flight. */
-    shutdown(c->fd, SHUT_WR);
+    weft_stream__end(&c->stream);
     for (int i = 0; i < TURN_READS_MAX; i++)
-        if (recv(c->fd, grpc->in, IN_BYTES, MSG_DONTWAIT) != IN_BYTES)
+        if (recv(c->stream.fd, grpc->in, IN_BYTES, MSG_DONTWAIT) != IN_BYTES)
             break;
-    close(c->fd);
+    weft_stream__close(&c->stream);
     free(c->rest);
     free(c);
 }
@@ -93,14 +94,15 @@ static void add_connection(weft_grpc *grpc, int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     *c = (grpc_connection){.grpc = grpc,
-                           .fd = fd,
+                           .stream = {.fd = fd},
                            .hello_deadline_ns = now_ns + hello_ns,
                            .used_ns = now_ns,
                            .events = EPOLLIN,
                            .next = grpc->connections};
-    if (!open_session(c) || !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
+    if (!weft_stream__open(&c->stream, grpc->tls, fd) || !open_session(c) ||
+        !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
         nghttp2_session_del(c->session);
-        close(fd);
+        weft_stream__close(&c->stream);
         free(c);
         return;
     }
@@ -117,11 +119,12 @@ static void on_connection_event(void *user, uint32_t events)
 {
     grpc_connection *c = user;
     weft_grpc__mark_dirty(c);
-    if (c->closing || !(events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+    if (c->closing || (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !c->stream.read_wants_write))
         return;
     c->used_ns = weft_clock__now_ns();
-    for (int i = 0; i < TURN_READS_MAX; i++) {
-        ssize_t n = recv(c->fd, c->grpc->in, IN_BYTES, 0);
+    /* Bytes inside OpenSSL raise no event. */
+    for (int i = 0; i < TURN_READS_MAX || weft_stream__has_pending(&c->stream); i++) {
+        ssize_t n = weft_stream__read(&c->stream, c->grpc->in, IN_BYTES);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         /* A half-closed connection counts as closed: no gRPC client waits for answers on one. */
@@ -155,9 +158,10 @@ static ssize_t collect(grpc_connection *c)
 }
 
 /* Returns the bytes taken; 0: the socket is full; -1: it failed. */
-static ssize_t send_bytes(const grpc_connection *c, const uint8_t *at, size_t len)
+static ssize_t send_bytes(grpc_connection *c, const uint8_t *at, size_t len)
 {
-    ssize_t n = send(c->fd, at, len, MSG_NOSIGNAL);
+    const struct iovec part = {.iov_base = (void *)at, .iov_len = len};
+    ssize_t n = weft_stream__write(&c->stream, &part, 1);
     return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : n;
 }
 
@@ -188,11 +192,12 @@ static bool send_rest(grpc_connection *c)
 
 static bool watch_output(grpc_connection *c, bool on)
 {
+    on = (on && !c->stream.write_wants_read) || c->stream.read_wants_write;
     uint32_t events = EPOLLIN | (on ? EPOLLOUT : 0u);
     if (events == c->events)
         return true;
     c->events = events;
-    return weft_loop__change(c->grpc->loop, c->fd, events);
+    return weft_loop__change(c->grpc->loop, c->stream.fd, events);
 }
 
 /* Writes what the socket takes. false: the connection is finished or failed. */
@@ -318,6 +323,7 @@ static weft_err start(weft_grpc *grpc, weft_diag *diag)
                                       &grpc->max_connections));
     WEFT_TRY(weft_listener__open(&grpc->listener, grpc->loop, o->address, &o->grpc, on_listen_event,
                                  grpc, diag));
+    WEFT_TRY(weft_tls__create(o, "h2", diag, &grpc->tls));
     return weft_loop__idle(grpc->loop, on_idle, grpc) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 
@@ -390,6 +396,7 @@ void weft_grpc__destroy(weft_grpc *grpc)
     if (grpc->n_running > 0)
         weft_router__give_up(grpc->router);
     weft_listener__close(&grpc->listener);
+    weft_tls__destroy(grpc->tls);
     nghttp2_session_callbacks_del(grpc->callbacks);
     nghttp2_option_del(grpc->option);
     free(grpc->in);

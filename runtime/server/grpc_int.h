@@ -106,6 +106,7 @@ struct weft_grpc {
     weft_router *router;
     weft_loop *loop;
     weft_listener listener;
+    weft_tls *tls; /* NULL: none */
     uint32_t max_connections;
     bool draining;
     nghttp2_session_callbacks *callbacks;
@@ -121,7 +122,7 @@ struct weft_grpc {
 
 struct grpc_connection {
     weft_grpc *grpc;
-    int fd;
+    weft_stream stream;
     nghttp2_session *session;
     uint8_t *rest; /* output that the socket did not take yet */
     size_t rest_len, rest_at;

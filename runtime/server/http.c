@@ -93,6 +93,7 @@ static weft_err start(weft_http *http, weft_diag *diag)
     if (!http->offload || !weft_http__open_peers(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
+    WEFT_TRY(weft_tls__create(o, "http/1.1", diag, &http->api.tls));
     limit = limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS;
     WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));
     if (weft_listen__is_on(&o->metrics)) {
@@ -161,6 +162,7 @@ void weft_http__destroy(weft_http *http)
     weft_http__close_all(&http->metrics);
     weft_offload__destroy(http->offload);
     weft_http__close_peers(&http->peers);
+    weft_tls__destroy(http->api.tls);
     weft_metrics__close_meters(http->meters);
     free(http);
 }

@@ -32,6 +32,7 @@ static const uint64_t turn_ns = 2000000; /* for pipelined requests */
 static const uint64_t first_head_ns = 10000000000u;
 
 static void advance(http_connection *c);
+static void receive(http_connection *c);
 
 /* -- End ------------------------------------------------------------------------------------ */
 
@@ -86,8 +87,8 @@ static void close_connection(http_connection *c)
     drop_exchange(c);
     remove_runnable(c);
     weft_timer__cancel(http->loop, &c->timer);
-    weft_loop__unwatch(http->loop, c->fd);
-    close(c->fd);
+    weft_loop__unwatch(http->loop, c->stream.fd);
+    weft_stream__close(&c->stream);
     weft_http__unlink(c);
     c->port->n--;
     if (c->peer)
@@ -101,7 +102,7 @@ static void close_connection(http_connection *c)
 static void reset(http_connection *c)
 {
     const struct linger now = {.l_onoff = 1, .l_linger = 0};
-    setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    setsockopt(c->stream.fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     close_connection(c);
 }
 
@@ -171,14 +172,10 @@ static bool send_answer(http_connection *c)
         size_t in_body = c->sent > c->out_len ? c->sent - c->out_len : 0;
         struct iovec part[2] = {{.iov_base = c->out + c->sent, .iov_len = c->out_len - c->sent},
                                 {.iov_base = x->reply, .iov_len = body_len}};
-        struct msghdr message = {.msg_iov = part, .msg_iovlen = 2};
-        if (c->sent >= c->out_len) {
-            part[1].iov_base = x->reply + in_body;
-            part[1].iov_len = body_len - in_body;
-            message.msg_iov = part + 1;
-            message.msg_iovlen = 1;
-        }
-        ssize_t n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
+        int first = c->sent >= c->out_len; /* 1: the head is sent */
+        if (first)
+            part[1] = (struct iovec){.iov_base = x->reply + in_body, .iov_len = body_len - in_body};
+        ssize_t n = weft_stream__write(&c->stream, part + first, 2 - first);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
@@ -203,7 +200,7 @@ static void end_answer(http_connection *c)
     } else if (c->lingers || c->in_len) {
         /* Closed now, the kernel would send a reset for the bytes that were not read, and the
          * client could lose the answer. */
-        shutdown(c->fd, SHUT_WR);
+        weft_stream__end(&c->stream);
         weft_http__enter(c, HTTP_LINGERING);
     } else
         c->closing = true;
@@ -244,12 +241,15 @@ static bool drops_rest(http_connection *c)
     return false;
 }
 
-static void ask_for_body(const http_connection *c)
+static void ask_for_body(http_connection *c)
 {
-    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    static char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    const struct iovec part = {.iov_base = text, .iov_len = sizeof text - 1};
     /* The socket is empty: all answers before are sent. If it takes nothing, the client sends the
      * body after a while without being asked. */
-    (void)!send(c->fd, text, sizeof text - 1, MSG_NOSIGNAL);
+    ssize_t n = weft_stream__write(&c->stream, &part, 1);
+    if (n != (ssize_t)part.iov_len && (n >= 0 || c->stream.ssl || errno != EAGAIN))
+        c->closing = true; /* a part is sent, or kept by TLS */
 }
 
 /* A head is whole. */
@@ -402,13 +402,24 @@ static void watch(http_connection *c)
     uint32_t events = c->state == HTTP_SENDING   ? EPOLLOUT
                       : c->state == HTTP_RUNNING ? c->events & (EPOLLIN | EPOLLRDHUP)
                                                  : EPOLLIN | EPOLLRDHUP;
+    /* TLS may have to write before it can read, and the reverse. */
+    if (c->stream.read_wants_write)
+        events |= EPOLLOUT;
+    if (c->stream.write_wants_read && c->state == HTTP_SENDING)
+        events = EPOLLIN;
     if (events == 0)
         events = EPOLLRDHUP;
     if (events == c->events)
         return;
     c->events = events;
-    if (!weft_loop__change(c->http->loop, c->fd, events))
+    if (!weft_loop__change(c->http->loop, c->stream.fd, events))
         c->closing = true;
+}
+
+/* Whether bytes of the client are waited for. */
+static bool is_reading(const http_connection *c)
+{
+    return c->state == HTTP_IDLE || c->state == HTTP_HEAD || c->state == HTTP_BODY;
 }
 
 static void advance(http_connection *c)
@@ -426,7 +437,7 @@ static void advance(http_connection *c)
     c->advancing = false;
     if (c->closing)
         close_connection(c);
-    else if (n == TURN_STEPS_MAX)
+    else if (n == TURN_STEPS_MAX || (is_reading(c) && weft_stream__has_pending(&c->stream)))
         add_runnable(c);
 }
 
@@ -438,6 +449,11 @@ void weft_http__run_runnable(weft_http *http)
             break;
         http_connection *c = http->runnable;
         remove_runnable(c);
+        if (is_reading(c) && weft_stream__has_pending(&c->stream)) {
+            c->advancing = true;
+            receive(c);
+            c->advancing = false;
+        }
         advance(c);
     }
 }
@@ -468,7 +484,7 @@ static bool receive_body(http_connection *c)
         drops_rest(c);
         return false;
     }
-    ssize_t n = recv(c->fd, x->body + x->len, room, 0);
+    ssize_t n = weft_stream__read(&c->stream, x->body + x->len, room);
     if (!took(c, n))
         return false;
     x->len += (size_t)n;
@@ -482,7 +498,7 @@ static void receive_input(http_connection *c)
     char *to = c->kept ? c->kept + have : c->http->scratch;
     if (have == HTTP1_HEAD_MAX)
         return;
-    ssize_t n = recv(c->fd, to, HTTP1_HEAD_MAX - have, 0);
+    ssize_t n = weft_stream__read(&c->stream, to, HTTP1_HEAD_MAX - have);
     if (!took(c, n))
         return;
     if (!c->kept)
@@ -494,7 +510,7 @@ static void drop_input(http_connection *c)
 {
     uint64_t now_ns = weft_clock__now_ns();
     for (int i = 0; i < TURN_READS_MAX; i++) {
-        ssize_t n = recv(c->fd, c->http->scratch, sizeof c->http->scratch, 0);
+        ssize_t n = recv(c->stream.fd, c->http->scratch, sizeof c->http->scratch, 0);
         if (!took(c, n))
             return;
         c->lingered += (uint64_t)n;
@@ -525,7 +541,7 @@ static void on_event(void *user, uint32_t events)
          * requests would delay those of others. Bytes of a pipelined request wait. */
         gone = events & EPOLLRDHUP;
         c->events = EPOLLRDHUP;
-        gone = gone || !weft_loop__change(c->http->loop, c->fd, c->events);
+        gone = gone || !weft_loop__change(c->http->loop, c->stream.fd, c->events);
     } else if (!gone && c->state != HTTP_SENDING) {
         c->advancing = true;
         receive(c);
@@ -564,9 +580,11 @@ void weft_http__add_connection(http_port *port, int fd, http_peer *peer)
     int on = 1;
     weft_http *http = port->http;
     http_connection *c = calloc(1, sizeof *c);
-    if (!c || !weft_loop__watch(http->loop, fd, EPOLLIN | EPOLLRDHUP, on_event, c)) {
+    weft_stream stream = {.fd = fd};
+    if (!c || !weft_stream__open(&stream, port->tls, fd) ||
+        !weft_loop__watch(http->loop, fd, EPOLLIN | EPOLLRDHUP, on_event, c)) {
         weft_http__release_peer(&http->peers, peer);
-        close(fd);
+        weft_stream__close(&stream);
         free(c);
         return;
     }
@@ -577,7 +595,7 @@ void weft_http__add_connection(http_port *port, int fd, http_peer *peer)
     *c = (http_connection){.http = http,
                            .port = port,
                            .peer = peer,
-                           .fd = fd,
+                           .stream = stream,
                            .state = HTTP_IDLE,
                            .timer = {.fn = on_timer, .user = c},
                            .since_ns = now_ns,
@@ -602,9 +620,9 @@ void weft_http__close_all(http_port *port)
         while (port->list[s].first) {
             http_connection *c = port->list[s].first;
             /* A reset instead of a FIN could destroy answers in flight. */
-            shutdown(c->fd, SHUT_WR);
-            while (recv(c->fd, port->http->scratch, sizeof port->http->scratch, MSG_DONTWAIT) ==
-                   (ssize_t)sizeof port->http->scratch)
+            weft_stream__end(&c->stream);
+            while (recv(c->stream.fd, port->http->scratch, sizeof port->http->scratch,
+                        MSG_DONTWAIT) == (ssize_t)sizeof port->http->scratch)
                 ;
             close_connection(c);
         }

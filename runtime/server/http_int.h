@@ -59,6 +59,7 @@ typedef struct http_port {
     weft_http *http;
     unsigned kind; /* HTTP_API or HTTP_METRICS */
     weft_listener listener;
+    weft_tls *tls;     /* NULL: none */
     uint32_t n, limit; /* connections; a few more are accepted for health routes */
     struct {
         http_connection *first, *last;

@@ -106,6 +106,37 @@ bool weft_listen__is_on(const weft_serve_port *where);
 WEFT_MUST_USE weft_err weft_listen__connections(const weft_serve_options *options,
                                                 uint32_t n_worker, weft_diag *diag, uint32_t *out);
 
+/* -- Byte streams (tls.c) ------------------------------------------------------------------- */
+
+/* Certificates and rules of TLS for one protocol. */
+typedef struct weft_tls weft_tls;
+
+/* `protocol`: the name of ALPN, "http/1.1" or "h2". *out: NULL where the options name no files. */
+WEFT_MUST_USE weft_err weft_tls__create(const weft_serve_options *options, const char *protocol,
+                                        weft_diag *diag, weft_tls **out);
+void weft_tls__destroy(weft_tls *tls); /* NULL is allowed */
+
+/* A connected socket, with TLS or without. */
+typedef struct weft_stream {
+    int fd;
+    struct ssl_st *ssl; /* NULL: without */
+    bool failed;
+    /* With TLS: the last read waits until the socket can be written, and the reverse. */
+    bool read_wants_write, write_wants_read;
+} weft_stream;
+
+/* Takes over the socket unless it fails (out of memory). `tls` may be NULL. */
+bool weft_stream__open(weft_stream *stream, weft_tls *tls, int fd);
+void weft_stream__close(weft_stream *stream);
+/* As recv and sendmsg on a non-blocking socket. A write that is repeated must begin with the same
+ * bytes. */
+ssize_t weft_stream__read(weft_stream *stream, void *to, size_t len);
+ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_part);
+/* Whether bytes can be read although the socket may be empty. */
+bool weft_stream__has_pending(const weft_stream *stream);
+/* Nothing more will be written. */
+void weft_stream__end(weft_stream *stream);
+
 /* -- Requests ------------------------------------------------------------------------------- */
 
 enum { WEFT_REQUEST_MESSAGE_MAX = 256 };

@@ -43,6 +43,9 @@ typedef struct weft_serve_options {
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
     const char *address; /* IPv4, IPv6 or a name; NULL: 127.0.0.1 */
     weft_serve_port http, grpc, metrics;
+    /* PEM files for TLS over HTTP and gRPC (not the metrics port): certificate chain, its key, and
+     * the authority of client certificates, which are required then. NULL: none. */
+    const char *tls_cert, *tls_key, *tls_ca;
     uint32_t max_connections;      /* of each transport; 0: as many as the descriptors allow */
     uint32_t max_peer_connections; /* of one address; 0: a quarter, loopback without a limit */
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */

@@ -12,7 +12,7 @@ flags=(-D_GNU_SOURCE -I"$root" -I"$root/include" -isystem "$build/gen" -fsyntax-
 while read -r dir; do
     flags+=(-isystem "$dir")
 done < <(find "$build" -type d -name gen 2>/dev/null)
-for package in libprotobuf-c jansson libcyaml libnghttp2 libxxhash cmocka; do
+for package in libprotobuf-c jansson libcyaml libnghttp2 openssl libxxhash cmocka; do
     read -ra more < <(pkg-config --cflags "$package" 2>/dev/null && echo) || true
     flags+=("${more[@]}")
 done

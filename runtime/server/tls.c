@@ -1,0 +1,242 @@
+/* Byte streams of connections: a socket, or TLS on one (OpenSSL 3).
+ *
+ * The handshake is a part of the first reads: the deadline of the first request bounds it as well.
+ * TLS 1.2 with forward-secret AEAD suites, TLS 1.3; no renegotiation, no compression, no early
+ * data. The protocol is negotiated by ALPN, and a client that offers only others is refused: a
+ * request for one port must not be taken by the other (ALPACA attacks). */
+#include "runtime/server/serve_int.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { JOINED_BYTES = 16384, VERIFY_DEPTH = 4 }; /* JOINED: bytes of a record */
+
+struct weft_tls {
+    SSL_CTX *ctx;
+    const char *protocol;
+};
+
+/* -- Context -------------------------------------------------------------------------------- */
+
+static weft_err fail(weft_diag *diag, const char *file, const char *what)
+{
+    unsigned long code = ERR_peek_last_error();
+    const char *why = code ? ERR_reason_error_string(code) : NULL;
+    ERR_clear_error();
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = file}, "%s: %s", what,
+                           why ? why : "unknown error");
+}
+
+static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                           const unsigned char *in, unsigned in_len, void *user)
+{
+    const weft_tls *tls = user;
+    size_t want = strlen(tls->protocol);
+    (void)ssl;
+    for (unsigned at = 0; at < in_len; at += 1u + in[at])
+        if (in[at] == want && at + 1 + want <= in_len &&
+            memcmp(in + at + 1, tls->protocol, want) == 0) {
+            *out = in + at + 1;
+            *out_len = in[at];
+            return SSL_TLSEXT_ERR_OK;
+        }
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+/* Clients must have a certificate of this authority. */
+static weft_err require_clients(weft_tls *tls, const char *ca, weft_diag *diag)
+{
+    static const unsigned char session[] = "weft";
+    STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(ca);
+    if (!names || SSL_CTX_load_verify_file(tls->ctx, ca) != 1) {
+        sk_X509_NAME_pop_free(names, X509_NAME_free);
+        return fail(diag, ca, "cannot load the authority of client certificates");
+    }
+    SSL_CTX_set_client_CA_list(tls->ctx, names);
+    SSL_CTX_set_verify(tls->ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_verify_depth(tls->ctx, VERIFY_DEPTH);
+    SSL_CTX_set_session_id_context(tls->ctx, session, sizeof session - 1);
+    return WEFT_ERR_OK;
+}
+
+static weft_err load(weft_tls *tls, const weft_serve_options *o, weft_diag *diag)
+{
+    SSL_CTX *ctx = tls->ctx;
+    if (SSL_CTX_use_certificate_chain_file(ctx, o->tls_cert) != 1)
+        return fail(diag, o->tls_cert, "cannot load the certificate");
+    if (SSL_CTX_use_PrivateKey_file(ctx, o->tls_key, SSL_FILETYPE_PEM) != 1)
+        return fail(diag, o->tls_key, "cannot load the key");
+    if (SSL_CTX_check_private_key(ctx) != 1)
+        return fail(diag, o->tls_key, "does not belong to the certificate");
+    return o->tls_ca ? require_clients(tls, o->tls_ca, diag) : WEFT_ERR_OK;
+}
+
+weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, weft_diag *diag,
+                          weft_tls **out)
+{
+    static const char suites[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+    *out = NULL;
+    if (!o->tls_cert && !o->tls_key && !o->tls_ca)
+        return WEFT_ERR_OK;
+    if (!o->tls_cert || !o->tls_key)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "TLS needs a certificate and its key");
+    weft_tls *tls = calloc(1, sizeof *tls);
+    if (!tls)
+        return WEFT_ERR_NOMEM;
+    tls->protocol = protocol;
+    tls->ctx = SSL_CTX_new(TLS_server_method());
+    if (!tls->ctx || SSL_CTX_set_min_proto_version(tls->ctx, TLS1_2_VERSION) != 1 ||
+        SSL_CTX_set_cipher_list(tls->ctx, suites) != 1) {
+        weft_tls__destroy(tls);
+        return fail(diag, NULL, "TLS");
+    }
+    SSL_CTX_set_options(tls->ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                      SSL_OP_PRIORITIZE_CHACHA | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(tls->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                   SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(tls->ctx, select_protocol, tls);
+    weft_err err = load(tls, o, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_tls__destroy(tls);
+        return err;
+    }
+    *out = tls;
+    return WEFT_ERR_OK;
+}
+
+void weft_tls__destroy(weft_tls *tls)
+{
+    if (!tls)
+        return;
+    SSL_CTX_free(tls->ctx);
+    free(tls);
+}
+
+/* -- Streams -------------------------------------------------------------------------------- */
+
+bool weft_stream__open(weft_stream *s, weft_tls *tls, int fd)
+{
+    *s = (weft_stream){.fd = fd};
+    if (!tls)
+        return true;
+    s->ssl = SSL_new(tls->ctx);
+    if (!s->ssl || SSL_set_fd(s->ssl, fd) != 1) {
+        SSL_free(s->ssl);
+        s->ssl = NULL;
+        ERR_clear_error();
+        return false;
+    }
+    SSL_set_accept_state(s->ssl);
+    return true;
+}
+
+void weft_stream__close(weft_stream *s)
+{
+    SSL_free(s->ssl);
+    s->ssl = NULL;
+    close(s->fd);
+    s->fd = -1;
+}
+
+/* What an operation that returned `n` <= 0 means, in the terms of recv and send. `other`: it waits
+ * for `other_code` instead of what it would wait for without TLS. */
+static ssize_t result_of(weft_stream *s, int n, int other_code, bool *other)
+{
+    int code = SSL_get_error(s->ssl, n);
+    ERR_clear_error();
+    if (code == SSL_ERROR_ZERO_RETURN)
+        return 0;
+    *other = code == other_code;
+    s->failed = code != SSL_ERROR_WANT_READ && code != SSL_ERROR_WANT_WRITE;
+    errno = s->failed ? EPROTO : EAGAIN;
+    return -1;
+}
+
+static ssize_t refuse(void)
+{
+    errno = EPROTO;
+    return -1;
+}
+
+ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
+{
+    size_t have = 0;
+    if (!s->ssl)
+        return recv(s->fd, to, len, 0);
+    if (s->failed)
+        return refuse();
+    s->read_wants_write = false;
+    /* Several records are read, so that fewer bytes than asked for mean that the socket is empty.
+     */
+    while (have < len) {
+        size_t n = len - have < INT32_MAX ? len - have : INT32_MAX;
+        ERR_clear_error();
+        int got = SSL_read(s->ssl, (char *)to + have, (int)n);
+        if (got <= 0) {
+            ssize_t result = result_of(s, got, SSL_ERROR_WANT_WRITE, &s->read_wants_write);
+            return have ? (ssize_t)have : result;
+        }
+        have += (size_t)got;
+    }
+    return (ssize_t)have;
+}
+
+/* Writes one buffer. */
+static ssize_t write_bytes(weft_stream *s, const char *at, size_t len)
+{
+    size_t sent = 0;
+    s->write_wants_read = false;
+    while (sent < len) {
+        size_t n = len - sent < INT32_MAX ? len - sent : INT32_MAX;
+        ERR_clear_error();
+        int took = SSL_write(s->ssl, at + sent, (int)n);
+        if (took <= 0) {
+            ssize_t result = result_of(s, took, SSL_ERROR_WANT_READ, &s->write_wants_read);
+            return sent ? (ssize_t)sent : result < 0 ? result : refuse();
+        }
+        sent += (size_t)took;
+    }
+    return (ssize_t)sent;
+}
+
+ssize_t weft_stream__write(weft_stream *s, const struct iovec *part, int n_part)
+{
+    char joined[JOINED_BYTES];
+    size_t len = 0;
+    if (!s->ssl) {
+        struct msghdr message = {.msg_iov = (struct iovec *)part, .msg_iovlen = (size_t)n_part};
+        return sendmsg(s->fd, &message, MSG_NOSIGNAL);
+    }
+    if (s->failed)
+        return refuse();
+    if (n_part == 1)
+        return write_bytes(s, part->iov_base, part->iov_len);
+    /* Head and small body become one record. */
+    for (int i = 0; i < n_part; i++) {
+        size_t room = sizeof joined - len;
+        size_t n = part[i].iov_len < room ? part[i].iov_len : room;
+        if (n)
+            memcpy(joined + len, part[i].iov_base, n);
+        len += n;
+    }
+    return write_bytes(s, joined, len);
+}
+
+bool weft_stream__has_pending(const weft_stream *s)
+{
+    return s->ssl && !s->failed && SSL_pending(s->ssl) > 0;
+}
+
+void weft_stream__end(weft_stream *s)
+{
+    if (s->ssl && !s->failed && SSL_is_init_finished(s->ssl))
+        SSL_shutdown(s->ssl);
+    ERR_clear_error();
+    shutdown(s->fd, SHUT_WR);
+}

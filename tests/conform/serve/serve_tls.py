@@ -1,0 +1,219 @@
+# needs: grpc numpy
+"""TLS over HTTP and gRPC: large bodies, pipelines, renewed handshakes, clients with and without
+certificates, versions and protocols that are refused, plain bytes and broken handshakes on the port."""
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import grpc
+
+from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer, skip, tensor, wait_until
+
+if not shutil.which("openssl"):
+    skip("no openssl to make certificates")
+compile_bundle(more=False)
+x, want = digits()
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def make_certificates():
+    """Two authorities; a server's certificate of the first, and a client's of each."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    for ca in ("ca", "other"):
+        openssl("req", "-x509", *key, "-keyout", f"{ca}.key", "-out", f"{ca}.pem", "-subj", f"/CN={ca}")
+    for name, ca in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
+        openssl("req", *key[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        with open("ext", "w") as f:
+            f.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "ext", "-out", f"{name}.pem")
+
+
+def context(client=None, alpn=None, versions=None):
+    c = ssl.create_default_context(cafile="ca.pem")
+    if client:
+        c.load_cert_chain(f"{client}.pem", f"{client}.key")
+    if alpn:
+        c.set_alpn_protocols(alpn)
+    if versions:
+        c.minimum_version, c.maximum_version = versions
+    return c
+
+
+def connect(s, port=None, **options):
+    return context(**options).wrap_socket(socket.create_connection(("127.0.0.1", port or s.http), timeout=20),
+                                          server_hostname="localhost")
+
+
+def ask(s, pad=0, connection=None, **options):
+    c = connection or http.client.HTTPSConnection("localhost", s.http, context=context(**options), timeout=60)
+    c.request("POST", "/v2/models/digits/infer", json.dumps({"inputs": [tensor("image", x[:3])]}) + " " * pad)
+    reply = c.getresponse()
+    got = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
+    assert reply.status == 200 and is_close(got["outputs"][0]["array"], want[:3]), got
+    return c
+
+
+def refused(call):
+    try:
+        call()
+    except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected, OSError):
+        return
+    raise AssertionError("not refused")
+
+
+def live(s, **options):
+    with connect(s, **options) as tls:
+        tls.sendall(LIVE)
+        got = tls.recv(65536)
+        assert got.startswith(b"HTTP/1.1 200"), got
+
+
+def check_http(s):
+    for versions in ((ssl.TLSVersion.TLSv1_2,) * 2, (ssl.TLSVersion.TLSv1_3,) * 2):
+        c = ask(s, versions=versions)
+        for pad in (0, 1, 16383, 16384, 16385, 100000, 8 << 20):
+            ask(s, pad, c)
+    # A pipeline in one write, its requests cut by the borders of records, and in single bytes.
+    for step in (1 << 20, 17, 1):
+        tls, count = connect(s), 400 if step > 1 else 10
+        sender = threading.Thread(target=lambda: [tls.send((LIVE * count)[i:i + step])
+                                                  for i in range(0, len(LIVE) * count, step)])
+        sender.start()
+        got = b""
+        while got.count(b'{"live":true}') < count:
+            part = tls.recv(65536)
+            assert part, got[-100:]
+            got += part
+        sender.join()
+        assert got.count(b"HTTP/1.1 200") == count
+        tls.close()
+    # An answer that is larger than what the client takes at once.
+    tls = connect(s)
+    tls.sendall((b"GET /v2/models/stats HTTP/1.1\r\nHost: x\r\n\r\n") * 300)
+    time.sleep(0.5)
+    got = b""
+    while got.count(b"HTTP/1.1 200") < 300:
+        part = tls.recv(65536)
+        assert part
+        got += part
+    # The end is announced: the client knows that nothing was cut off.
+    tls = connect(s)
+    tls.sendall(LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    got = b""
+    while part := tls.recv(65536):
+        got += part
+    assert got.endswith(b'{"live":true}'), got
+    # 100-continue.
+    tls = connect(s)
+    body = json.dumps({"inputs": [tensor("image", x[:1])]}).encode()
+    tls.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"
+                b"Expect: 100-continue\r\n\r\n" % len(body))
+    assert tls.recv(65536).startswith(b"HTTP/1.1 100")
+    tls.sendall(body)
+    assert tls.recv(65536).startswith(b"HTTP/1.1 200")
+    curl = shutil.which("curl")
+    if curl:
+        got = subprocess.run([curl, "-s", "--cacert", "ca.pem", f"https://localhost:{s.http}/v2/health/live"],
+                             stdout=subprocess.PIPE, check=True).stdout
+        assert got == b'{"live":true}', got
+
+
+def check_refused(s):
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.minimum_version = ssl.TLSVersion.TLSv1
+    old.maximum_version = ssl.TLSVersion.TLSv1_1
+    refused(lambda: old.wrap_socket(socket.create_connection(("127.0.0.1", s.http), timeout=10)))
+    # Each port has its protocol.
+    live(s, alpn=["http/1.1"])
+    live(s, alpn=["h2", "http/1.1"])
+    refused(lambda: live(s, alpn=["h2"]))
+    refused(lambda: connect(s, s.grpc, alpn=["http/1.1"]))
+    # Plain bytes, and handshakes that end in the middle: no answer, and others are served.
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    for data in (LIVE, b"\0" * 100, hello, hello + bytes(600), b"\x16\x03\x03\xff\xff" + bytes(70000)):
+        for _ in range(50):
+            with s.raw_socket(10) as raw:
+                try:
+                    raw.sendall(data)
+                    raw.shutdown(socket.SHUT_WR)
+                    got = raw.recv(65536)
+                    assert not got.startswith(b"HTTP"), got
+                except OSError:
+                    pass
+    held = [s.raw_socket() for _ in range(100)]
+    for raw in held:
+        raw.sendall(hello)
+    live(s)
+    for raw in held:
+        raw.close()
+    # The metrics port is plain.
+    assert s.request("GET", "/metrics", port=s.metrics)[0] == 200
+
+
+def check_grpc(s, client=None):
+    def read(name):
+        with open(name, "rb") as f:
+            return f.read()
+    pair = (read(f"{client}.key"), read(f"{client}.pem")) if client else (None, None)
+    channel = grpc.secure_channel(f"localhost:{s.grpc}", grpc.ssl_channel_credentials(read("ca.pem"), *pair))
+    check = channel.unary_unary("/grpc.health.v1.Health/Check")
+    infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+    for _ in range(100):
+        assert check(b"", timeout=20) == b"\x08\x01"
+    # A large message that is no valid one: it is received whole.
+    for _ in range(3):
+        try:
+            infer(b"\x0a\x06digits\x3a\x80\x80\x80\x02" + bytes(4 << 20), timeout=60)
+            raise AssertionError("accepted")
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
+    channel.close()
+
+
+def check_clients():
+    """--tls-ca: a certificate of the authority is required."""
+    with Server("--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-ca", "ca.pem") as s:
+        for _ in range(3):
+            ask(s, client="client")
+        check_grpc(s, client="client")
+        for client in (None, "stranger"):
+            refused(lambda: live(s, client=client))
+            try:
+                check_grpc(s, client=client)
+                raise AssertionError("not refused")
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+
+
+def check_files():
+    for options, word in ((["--tls-cert", "server.pem"], "key"), (["--tls-ca", "ca.pem"], "certificate"),
+                          (["--tls-cert", "none.pem", "--tls-key", "server.key"], "none.pem"),
+                          (["--tls-cert", "server.pem", "--tls-key", "client.key"], "client.key"),
+                          (["--tls-cert", "server.key", "--tls-key", "server.key"], "server.key"),
+                          (["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-ca", "none"], "none")):
+        got = subprocess.run([WEFT, "serve", "models.weft", "--http", "0", "--grpc", "0", "--metrics", "0", *options],
+                             stderr=subprocess.PIPE, text=True, timeout=60)
+        assert got.returncode == 1 and word in got.stderr, (options, got)
+
+
+make_certificates()
+with Server("--tls-cert", "server.pem", "--tls-key", "server.key") as server:
+    for check in (check_http, check_refused, check_grpc):
+        check(server)
+        print(check.__name__, "ok", flush=True)
+for check in (check_clients, check_files):
+    check()
+    print(check.__name__, "ok", flush=True)
