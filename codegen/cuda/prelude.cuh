@@ -113,7 +113,7 @@ __device__ inline bf16 to_bf16(f32 x)
 }
 
 /* Float to integer: rounds towards zero, saturates, NaN to 0. */
-template <class T> __device__ inline T whole(f64 x, f64 lo, f64 hi)
+template <class T, class F> __device__ inline T whole(F x, F lo, F hi)
 {
     return x != x ? (T)0 : x <= lo ? (T)lo : x >= hi ? (T)hi : (T)x;
 }
@@ -127,7 +127,8 @@ template <class To> struct converter {
     }
 };
 
-#define WEFT_WHOLE(type, lo, hi)                      \
+/* Real: a type with the bounds, in which f32 is compared. f64 is slow on many GPUs. */
+#define WEFT_WHOLE(type, Real, lo, hi)                \
     template <> struct converter<type> {              \
         template <class From>                         \
         __device__ static type of(From x)             \
@@ -136,11 +137,11 @@ template <class To> struct converter {
         }                                             \
         __device__ static type of(f32 x)              \
         {                                             \
-            return whole<type>((f64)x, lo, hi);       \
+            return whole<type, Real>(x, lo, hi);      \
         }                                             \
         __device__ static type of(f64 x)              \
         {                                             \
-            return whole<type>(x, lo, hi);            \
+            return whole<type, f64>(x, lo, hi);       \
         }                                             \
         __device__ static type of(f16 x)              \
         {                                             \
@@ -152,12 +153,12 @@ template <class To> struct converter {
         }                                             \
     };
 
-WEFT_WHOLE(i8, -128.0, 127.0)
-WEFT_WHOLE(i16, -32768.0, 32767.0)
-WEFT_WHOLE(i32, -2147483648.0, 2147483647.0)
-WEFT_WHOLE(u8, 0.0, 255.0)
-WEFT_WHOLE(u16, 0.0, 65535.0)
-WEFT_WHOLE(u32, 0.0, 4294967295.0)
+WEFT_WHOLE(i8, f32, -128, 127)
+WEFT_WHOLE(i16, f32, -32768, 32767)
+WEFT_WHOLE(i32, f64, -2147483648.0, 2147483647.0)
+WEFT_WHOLE(u8, f32, 0, 255)
+WEFT_WHOLE(u16, f32, 0, 65535)
+WEFT_WHOLE(u32, f64, 0, 4294967295.0)
 
 template <> struct converter<i64> {
     template <class From> __device__ static i64 of(From x)
