@@ -35,6 +35,43 @@ static void put_family(const weft_router *router, size_t which, bool nv, weft_bu
     }
 }
 
+/* Counts are of all durations up to a boundary. */
+static void put_histogram(const char *name, const char *model, const weft_histogram *h,
+                          weft_buf *out)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i <= h->n; i++) {
+        n += h->count[i];
+        weft_buf_printf(out,
+                        "%s_bucket{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\",le=\"",
+                        name, model);
+        if (i < h->n)
+            weft_buf_put_f64(out, h->bound_s[i]);
+        else
+            weft_buf_puts(out, "+Inf");
+        weft_buf_printf(out, "\"} %llu\n", (unsigned long long)n);
+    }
+    weft_buf_printf(out, "%s_sum{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\"} ", name,
+                    model);
+    weft_buf_put_f64(out, (double)h->sum_ns * 1e-9);
+    weft_buf_printf(out, "\n%s_count{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\"} %llu\n",
+                    name, model, (unsigned long long)n);
+}
+
+static void put_histograms(const weft_router *router, bool queued, weft_buf *out)
+{
+    const weft_bundle *bundle = weft_router__bundle(router);
+    const char *name = queued ? "weft_queue_duration_seconds" : "weft_request_duration_seconds";
+    weft_buf_printf(out, "# HELP %s %s\n# TYPE %s histogram\n", name,
+                    queued ? "Time of successful requests in the queue"
+                           : "Time from arrival to answer of successful requests",
+                    name);
+    for (uint32_t i = 0; i < bundle->n_program; i++) {
+        const weft_model_stats *s = weft_router__stats(router, i);
+        put_histogram(name, bundle->program[i].name, queued ? &s->queued : &s->duration, out);
+    }
+}
+
 void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out)
 {
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
@@ -42,6 +79,8 @@ void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out
         if (nv_names && metrics[i].nv_name[0])
             put_family(router, i, true, out);
     }
+    put_histograms(router, false, out);
+    put_histograms(router, true, out);
     weft_buf_printf(out,
                     "# HELP weft_workers Worker processes\n# TYPE weft_workers gauge\n"
                     "weft_workers %u\n",

@@ -45,6 +45,10 @@ static void finish(weft_router *router, weft_request *request)
     weft_duration *d = request->answer == WEFT_ANSWER_OK ? &stats->success : &stats->fail;
     d->count++;
     d->ns += took_ns;
+    if (request->answer == WEFT_ANSWER_OK) {
+        weft_histogram__add(&stats->duration, took_ns);
+        weft_histogram__add(&stats->queued, request->queue_ns);
+    }
     stats->rejected += request->answer == WEFT_ANSWER_UNAVAILABLE;
     stats->pending--;
     router->n_pending--;
@@ -624,6 +628,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
         router->model[i].program = &router->bundle->program[i];
         int64_t largest = weft_batch__largest(router->model[i].program);
         router->model[i].largest_bucket = largest > 0 ? largest : 1;
+        weft_histogram__init(&router->model[i].stats.duration, router->model[i].program->slo_us);
+        weft_histogram__init(&router->model[i].stats.queued, router->model[i].program->slo_us);
     }
     if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);

@@ -119,8 +119,8 @@ typedef struct worker_process {
     /* The pulse: its last value, when it changed and when it was looked at; stall_ns: since when it
      * counts as missed, 0: it does not. */
     uint64_t beats, beat_ns, checked_ns, stall_ns;
-    bool continued; /* it was stopped by a signal, and continued */
-    bool stopped;   /* ended for good */
+    uint64_t continued_ns; /* when it was continued after a signal stopped it; 0: never */
+    bool stopped;          /* ended for good */
     uint64_t restarts;
     uint64_t losses;          /* restarts because the device was lost */
     bool lost;                /* the device was lost when the process before this one ended */

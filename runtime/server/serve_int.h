@@ -186,6 +186,21 @@ typedef struct weft_duration {
     uint64_t count, ns;
 } weft_duration;
 
+/* How many durations lie up to each boundary, and above the one before; the last count is of those
+ * above all boundaries. */
+enum { WEFT_HISTOGRAM_MAX = 18 };
+
+typedef struct weft_histogram {
+    double bound_s[WEFT_HISTOGRAM_MAX]; /* n, ascending */
+    uint64_t count[WEFT_HISTOGRAM_MAX + 1];
+    uint64_t sum_ns;
+    uint32_t n;
+} weft_histogram;
+
+/* Boundaries from 0.5 ms to 10 s and, for an SLO above 0, at a half, one and two times of it. */
+void weft_histogram__init(weft_histogram *histogram, double slo_us);
+void weft_histogram__add(weft_histogram *histogram, uint64_t ns);
+
 enum { WEFT_BATCH_STATS_MAX = 64 };
 
 typedef struct weft_batch_stat {
@@ -198,8 +213,9 @@ typedef struct weft_model_stats {
     uint64_t inference_count;   /* rows */
     uint64_t execution_count;   /* batches */
     weft_duration success, fail, queue, compute_input, compute_infer, compute_output;
-    uint64_t rejected; /* of `fail`: queue full, draining, or deadline passed */
-    uint64_t pending;  /* requests accepted and not yet answered */
+    uint64_t rejected;               /* of `fail`: queue full, draining, or deadline passed */
+    uint64_t pending;                /* requests accepted and not yet answered */
+    weft_histogram duration, queued; /* of `success`: from arrival to answer; in the queue */
     weft_batch_stat batch[WEFT_BATCH_STATS_MAX]; /* ascending; further sizes are not counted */
     uint32_t n_batch;
 } weft_model_stats;

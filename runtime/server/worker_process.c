@@ -26,10 +26,12 @@
 enum { ARGS_MAX = 4096, SOCKET_BUFFER_BYTES = 4 << 20, REPORT_MAX = 400 };
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
 static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;
-/* After the pulse was missed: time until a stopped process is continued, and until a process is
- * killed, when it was continued before and otherwise. */
+/* A stopped process is continued after its pulse was missed for so long. One without pulse is
+ * killed so long after it was continued, or after it was stopped again, or, not stopped by a
+ * signal, missed.
+ */
 static const uint64_t continue_after_ns = 500000000u, continued_grace_ns = 1000000000u,
-                      stall_grace_ns = 5000000000u;
+                      stopped_grace_ns = 400000000u, stall_grace_ns = 5000000000u;
 /* The router was not running for so long: the pulse was not missed. */
 static const uint64_t router_pause_ns = 200000000u;
 
@@ -205,13 +207,17 @@ bool weft_worker__check_pulse(worker_process *w, uint64_t now_ns)
         w->stall_ns = now_ns;
         WEFT_LOG(WEFT_LOG_WARN, "worker_stalled", {.key = "pid", .number = (double)w->pid});
     }
-    uint64_t stalled_ns = w->stall_ns ? now_ns - w->stall_ns : 0;
-    if (stalled_ns > continue_after_ns && !w->continued && is_stopped(w->pid)) {
-        w->continued = true;
+    if (w->stall_ns == 0)
+        return true;
+    if (w->stall_ns + continue_after_ns < now_ns && !w->continued_ns && is_stopped(w->pid)) {
+        w->continued_ns = now_ns;
         kill(w->pid, SIGCONT);
         WEFT_LOG(WEFT_LOG_WARN, "worker_continued", {.key = "pid", .number = (double)w->pid});
     }
-    return stalled_ns < (w->continued ? continued_grace_ns : stall_grace_ns);
+    uint64_t until_ns = w->continued_ns > w->stall_ns ? w->continued_ns + continued_grace_ns
+                        : w->continued_ns             ? w->stall_ns + stopped_grace_ns
+                                                      : w->stall_ns + stall_grace_ns;
+    return now_ns < until_ns;
 }
 
 void weft_worker__stop(worker_process *w)
@@ -308,8 +314,8 @@ void weft_worker__start(worker_process *w)
     w->state = WORKER_STARTING;
     w->checked_ns = weft_clock__now_ns();
     w->ready_by_ns = w->checked_ns + w->start_timeout_ns;
-    w->reported = w->reports_lost = w->continued = false;
-    w->stall_ns = 0;
+    w->reported = w->reports_lost = false;
+    w->stall_ns = w->continued_ns = 0;
 }
 
 /* -- Sending -------------------------------------------------------------------------------- */

@@ -198,6 +198,18 @@ def check_stats(s):
     assert len(everything) == 4 + len(have), everything
 
 
+def check_histograms(text):
+    """Counts rise with the boundary, the last is that of all, and the SLO (50 ms) is a boundary."""
+    for name in ("weft_request_duration_seconds", "weft_queue_duration_seconds"):
+        buckets = re.findall(name + r'_bucket\{model="digits",version="1",le="([^"]*)"\} (\d+)', text)
+        counts = [int(n) for _, n in buckets]
+        assert buckets[-1][0] == "+Inf" and counts == sorted(counts), buckets
+        assert {"0.025", "0.05", "0.1"} <= {bound for bound, _ in buckets}, buckets
+        number = lambda what: float(re.search(what + r'\{model="digits",version="1"\} (\S+)', text)[1])
+        assert counts[-1] == number(name + "_count") == number("weft_requests_succeeded_total")
+        assert counts[-1] > 0 and number(name + "_sum") >= 0
+
+
 def check_metrics(s):
     status, headers, body = s.request("GET", "/metrics", port=s.metrics)
     text = body.decode()
@@ -209,6 +221,7 @@ def check_metrics(s):
     assert s.request("GET", "/metrics/", port=s.metrics)[0] == 200
     assert s.request("POST", "/metrics", port=s.metrics)[0] == 405
     assert s.request("GET", "/v2", port=s.metrics)[0] == 404
+    check_histograms(text)
     promtool = shutil.which("promtool")
     if promtool:
         # Triton's counters do not end in _total: only Weft's names are linted.
