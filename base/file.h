@@ -22,9 +22,10 @@ void weft_file_unmap(weft_file *file);
 void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes);
 
 /* Opens a regular file so that its bytes cannot change while the descriptor is open, whoever
- * overwrites or truncates the file: a descriptor of the file itself where its file system is
- * mounted read-only, else of an unnamed copy (a clone of its blocks, or a copy, in its folder or
- * the folder of temporary files; or a sealed memory file). Read-only and closed by exec. */
+ * overwrites or truncates the file: a descriptor of the file itself on a file system that has
+ * no writers (squashfs, erofs, ...), else of an unnamed copy (a clone of its blocks, or a copy, in
+ * its folder or the folder of temporary files; or a sealed memory file). Read-only and closed by
+ * exec. */
 WEFT_MUST_USE weft_err weft_file_freeze(const char *path, weft_diag *diag, int *out_fd);
 /* The same without protection: the file itself. */
 WEFT_MUST_USE weft_err weft_file_open(const char *path, weft_diag *diag, int *out_fd);

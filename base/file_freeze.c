@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { COPY_BYTES = 1 << 30, TRIES = 3, FD_PATH_BYTES = 32 };
@@ -138,12 +140,26 @@ static weft_err copy_stable(int from, const char *path, weft_diag *diag, int *ou
                            "the file is being written while it is read");
 }
 
+/* Whether no writer of the file system exists anywhere. That it is mounted read-only here does not
+ * tell: it may be writable elsewhere. */
+static bool is_read_only(int fd)
+{
+    static const uint32_t types[] = {SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1, CRAMFS_MAGIC,
+                                     ISOFS_SUPER_MAGIC};
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if ((uint32_t)fs.f_type == types[i])
+            return true;
+    return false;
+}
+
 weft_err weft_file_freeze(const char *path, weft_diag *diag, int *out_fd)
 {
     int from;
-    struct statvfs fs;
     WEFT_TRY(weft_file_open(path, diag, &from));
-    if (fstatvfs(from, &fs) == 0 && (fs.f_flag & ST_RDONLY)) {
+    if (is_read_only(from)) {
         *out_fd = from;
         return WEFT_ERR_OK;
     }

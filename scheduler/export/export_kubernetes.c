@@ -3,7 +3,7 @@
  *   kustomization.yaml   refers to device-plugin, so that `kubectl apply -k DIR` works
  *   base/                for each group of workers a ConfigMap with its part of the plan
  *   services/            for each group a Service, and for each model a Service over all groups
- *                        that serve it
+ *                        that serve it; a NetworkPolicy that allows their ports and nothing else
  *   device-plugin/       for each group a Deployment; slices are the resources
  *                        nvidia.com/mig-PROFILE, nvidia.com/gpu and nvidia.com/gpu.shared
  *   dra/                 the same Deployments with resource claims (resource.k8s.io/v1). The MPS
@@ -134,9 +134,43 @@ static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char
     end_map(y);
 }
 
+/* Workers are asked on their three ports and ask nobody. */
+static weft_err add_network_policy(export_ctx *ctx)
+{
+    static const char *const port[] = {"http", "grpc", "metrics"};
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
+    begin_object(&y, "networking.k8s.io/v1", "NetworkPolicy", ctx->o.name);
+    end_map(&y);
+    open_map(&y, "spec");
+    open_map(&y, "podSelector");
+    open_map(&y, "matchLabels");
+    put(&y, "app.kubernetes.io/name", "weft");
+    end_map(&y);
+    end_map(&y);
+    open_seq(&y, "policyTypes");
+    weft_export_yaml__text(&y, "Ingress");
+    weft_export_yaml__text(&y, "Egress");
+    end_seq(&y);
+    open_seq(&y, "ingress");
+    weft_export_yaml__map(&y);
+    open_seq(&y, "ports");
+    for (int i = 0; i < 3; i++) {
+        weft_export_yaml__map(&y);
+        put(&y, "port", port[i]);
+        end_map(&y);
+    }
+    end_seq(&y);
+    end_map(&y);
+    end_seq(&y);
+    end_map(&y);
+    end_map(&y);
+    return add_file(ctx, &y, "services/network-policy.yaml");
+}
+
 static weft_err add_services(export_ctx *ctx)
 {
-    static const char *const files[] = {"services.yaml"};
+    static const char *const files[] = {"services.yaml", "network-policy.yaml"};
     weft_export_yaml y;
     weft_export_yaml__begin(&y);
     for (uint32_t i = 0; i < ctx->n_group; i++)
@@ -147,7 +181,8 @@ static weft_err add_services(export_ctx *ctx)
                       model_key(ctx, ctx->model[i]), "true");
     }
     WEFT_TRY(add_file(ctx, &y, "services/services.yaml"));
-    return add_kustomization(ctx, "services/", files, 1);
+    WEFT_TRY(add_network_policy(ctx));
+    return add_kustomization(ctx, "services/", files, 2);
 }
 
 /* -- Containers ------------------------------------------------------------------------------- */
@@ -283,12 +318,23 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
     put(y, "mountPath", plan_folder);
     put_bool(y, "readOnly", true);
     end_map(y);
+    /* For the unnamed copy of the bundle. */
+    weft_export_yaml__map(y);
+    put(y, "name", "tmp");
+    put(y, "mountPath", "/var/tmp");
+    end_map(y);
     end_seq(y);
     end_map(y);
 }
 
-static void write_plan_volume(weft_export_yaml *y, const char *group)
+static void write_volumes(weft_export_yaml *y, const char *group)
 {
+    weft_export_yaml__map(y);
+    put(y, "name", "tmp");
+    open_map(y, "emptyDir");
+    put(y, "medium", "");
+    end_map(y);
+    end_map(y);
     weft_export_yaml__map(y);
     put(y, "name", "plan");
     open_map(y, "configMap");
@@ -342,7 +388,11 @@ static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_w
     open_map(y, "securityContext");
     put_bool(y, "runAsNonRoot", true);
     put_number(y, "runAsUser", 1000);
+    open_map(y, "seccompProfile");
+    put(y, "type", "RuntimeDefault");
     end_map(y);
+    end_map(y);
+    put_bool(y, "automountServiceAccountToken", false);
     if (how == STYLE_DRA)
         write_claims(y, ctx, w);
     open_seq(y, "containers");
@@ -356,7 +406,7 @@ static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_w
     put_bool(y, "readOnly", true);
     end_map(y);
     end_map(y);
-    write_plan_volume(y, ctx->group[w->group].name);
+    write_volumes(y, ctx->group[w->group].name);
     end_seq(y);
     end_map(y);
 }
@@ -518,7 +568,7 @@ static void write_runtime(weft_export_yaml *y, const export_ctx *ctx, const expo
                     port);
     end_seq(y);
     open_seq(y, "volumes");
-    write_plan_volume(y, g->name);
+    write_volumes(y, g->name);
     end_seq(y);
     end_map(y);
     end_map(y);

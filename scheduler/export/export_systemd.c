@@ -60,6 +60,53 @@ static void write_mps(export_ctx *ctx, const export_worker *w, const char *mps)
     add_unit(ctx, w, mps, &buf);
 }
 
+/* What the worker may do. Kernels are generated when models are prepared (no
+ * MemoryDenyWriteExecute), CPUs and memory are read from /proc (no ProcSubset), threads are bound
+ * to CPUs (no ~@resources). A bundle is copied into the private /var/tmp. */
+static void write_sandbox(const export_worker *w, weft_buf *buf)
+{
+    weft_buf_puts(buf, "DynamicUser=yes\n"
+                       "ProtectSystem=strict\n"
+                       "ProtectHome=read-only\n"
+                       "PrivateTmp=yes\n"
+                       "NoNewPrivileges=yes\n"
+                       "CapabilityBoundingSet=\n"
+                       "AmbientCapabilities=\n"
+                       "UMask=0077\n"
+                       "ProtectKernelTunables=yes\n"
+                       "ProtectKernelModules=yes\n"
+                       "ProtectKernelLogs=yes\n"
+                       "ProtectControlGroups=yes\n"
+                       "ProtectHostname=yes\n"
+                       "ProtectProc=invisible\n"
+                       "RestrictSUIDSGID=yes\n"
+                       "RestrictRealtime=yes\n"
+                       "RestrictNamespaces=yes\n"
+                       "LockPersonality=yes\n"
+                       "KeyringMode=private\n"
+                       "SystemCallArchitectures=native\n"
+                       "SystemCallFilter=@system-service\n"
+                       "SystemCallErrorNumber=EPERM\n"
+                       "OOMPolicy=continue\n");
+    if (w->kind == WEFT_SLICE_CORES) {
+        weft_buf_puts(buf, "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n"
+                           "PrivateDevices=yes\n"
+                           "ProtectClock=yes\n");
+        return;
+    }
+    /* Nodes that do not exist when the service starts are not allowed later: the driver makes them
+     * when it is loaded (nvidia-modprobe, nvidia-persistenced). */
+    weft_buf_puts(buf, "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\n"
+                       "DevicePolicy=closed\n"
+                       "DeviceAllow=/dev/nvidiactl rw\n"
+                       "DeviceAllow=/dev/nvidia-uvm rw\n"
+                       "DeviceAllow=/dev/nvidia-uvm-tools rw\n"
+                       "DeviceAllow=char-nvidia rw\n"
+                       "DeviceAllow=char-nvidia-frontend rw\n"
+                       "DeviceAllow=char-nvidia-caps r\n"
+                       "LimitMEMLOCK=infinity\n");
+}
+
 static void write_worker(export_ctx *ctx, const export_worker *w, const char *mps)
 {
     weft_buf buf = {0};
@@ -82,14 +129,10 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
                     "Restart=on-failure\n"
                     "RestartSec=1\n"
                     "KillMode=mixed\n"
-                    "TimeoutStopSec=40\n"
-                    "DynamicUser=yes\n"
-                    "ProtectSystem=strict\n"
-                    "ProtectHome=read-only\n"
-                    "NoNewPrivileges=yes\n\n"
-                    "[Install]\n"
-                    "WantedBy=%s.target\n",
-                    weft_export__command(ctx, w, "0.0.0.0"), ctx->o.name);
+                    "TimeoutStopSec=40\n",
+                    weft_export__command(ctx, w, "0.0.0.0"));
+    write_sandbox(w, &buf);
+    weft_buf_printf(&buf, "\n[Install]\nWantedBy=%s.target\n", ctx->o.name);
     add_unit(ctx, w, w->name, &buf);
 }
 

@@ -26,6 +26,11 @@ if command -v systemd-analyze >/dev/null; then
             "$node"*.service "$node"*.target
         lacks err "$node"
     done
+    # The exposure that systemd computes (0 to 10): below 2.5 for workers.
+    for unit in units/weft-cpu-0/weft-d*-s0.service units/weft-h100-0/weft-d*-s0.service; do
+        expect 0 timeout 60 systemd-analyze security --offline=true --threshold=25 "$unit"
+    done
+    expect 1 timeout 60 systemd-analyze security --offline=true --threshold=5 "$unit"
     sed 's/^ExecStart=.*/ExecStart=relative/' units/weft-cpu-0/weft-d*-s0.service >fault.service
     timeout 60 systemd-analyze verify --man=no ./fault.service >out 2>err && [ ! -s err ] &&
         die "a fault went unseen"
