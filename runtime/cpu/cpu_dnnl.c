@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "runtime/cpu/cpu_team.h"
+#include "runtime/cpu/cpu_winograd.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,38 @@ static bool reorder_slices(weft_engine *e, uint32_t weight, const weft_dnnl_md *
     return true;
 }
 
+static bool is_winograd(const weft_dnnl_md *from, const weft_dnnl_md *to, weft_dnnl_winograd *out)
+{
+    return from->rank == 4 && from->dim[2] == 3 && from->dim[3] == 3 && from->type == dnnl_f32 &&
+           from->stride[3] == 1 && from->stride[2] == 3 && from->stride[1] == 9 &&
+           from->stride[0] == 9 * from->dim[1] && weft_dnnl__md_winograd(to, out) &&
+           weft_cpu__winograd_fits(out);
+}
+
+/* Transforms weights for Winograd in slices, as reorder_slices. */
+static bool pack_winograd(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
+                          const weft_dnnl_md *to, void *dst)
+{
+    const weft_bundle_weight *w = &e->bundle->weight[weight - 1];
+    weft_dnnl_winograd f;
+    if (!is_winograd(from, to, &f))
+        return false;
+    int64_t oc = from->dim[0], ic = from->dim[1];
+    uint64_t row = (uint64_t)ic * 9 * sizeof(float);
+    int64_t step = (int64_t)(SLICE_BYTES / row) / f.oc_block * f.oc_block;
+    if (step == 0)
+        step = f.oc_block;
+    for (int64_t at = 0; at < f.oc; at += step) {
+        int64_t end = f.oc - at < step ? f.oc : at + step;
+        weft_cpu__winograd_pack(&f, (const float *)(const void *)w->data, oc, ic, at, end,
+                                weft_team_threads(), dst);
+        int64_t rows = (end < oc ? end : oc) - at;
+        if (rows > 0)
+            drop_pages(e, weight, (uint64_t)at * row, (uint64_t)rows * row);
+    }
+    return true;
+}
+
 /* Counts the memory that fill_pack would use. */
 static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
 {
@@ -176,9 +209,11 @@ static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
         weft_dnnl__scope_finish(&scope);
         return;
     }
-    if (packs_in_slices(e, pack->weight, pack->to) && bytes > SLICE_BYTES)
+    weft_dnnl_winograd f;
+    bool winograd = is_winograd(pack->from, pack->to, &f);
+    if ((winograd || packs_in_slices(e, pack->weight, pack->to)) && bytes > SLICE_BYTES)
         beside = SLICE_BYTES;
-    const weft_dnnl_pd *pd = weft_dnnl__reorder(&scope, pack->from, pack->to);
+    const weft_dnnl_pd *pd = winograd ? NULL : weft_dnnl__reorder(&scope, pack->from, pack->to);
     if (pd)
         beside += scratch_room(weft_dnnl__pd_md(&scope, pd, dnnl_query_scratchpad_md, 0));
     weft_dnnl__scope_finish(&scope);
@@ -198,7 +233,8 @@ static weft_err fill_pack(weft_engine *e, weft_cpu_pack *pack)
         (void)madvise(data, pack->room, MADV_HUGEPAGE);
     if (pack->format.fill)
         pack->format.fill(data, w->data, &pack->format);
-    else if (!reorder_slices(e, pack->weight, pack->from, pack->to, data) &&
+    else if (!pack_winograd(e, pack->weight, pack->from, pack->to, data) &&
+             !reorder_slices(e, pack->weight, pack->from, pack->to, data) &&
              !execute_reorder(e->device, pack->from, w->data, pack->to, data))
         return WEFT_ERR_UNSUP;
     drop_pages(e, pack->weight, 0, w->bytes);

@@ -60,6 +60,19 @@ const weft_dnnl_md *weft_dnnl__md_part(weft_dnnl_scope *scope, const weft_dnnl_m
 const weft_dnnl_md *weft_dnnl__md_copy(weft_dnnl_scope *scope, const weft_dnnl_md *md);
 /* The layout counts, with the compensation that weights for s8 sources contain. */
 bool weft_dnnl__md_equal(const weft_dnnl_md *a, const weft_dnnl_md *b);
+/* Where transformed weights of a Winograd convolution are, in elements: oc and ic are padded
+ * channels in blocks, and blocks in chunks of oc_blocks and ic_blocks of them. Element (u, v) of
+ * the filter from channel i of a block to channel o of a block is at u * u_step + v * v_step +
+ * (chunk of o) * oc_chunk_step + (block in it) * oc_step
+ *     + (chunk of i) * ic_chunk_step + (block in it) * ic_step + i * i_step + o */
+typedef struct weft_dnnl_winograd {
+    int tile; /* results of a tile, in each dim: 2 or 4; u and v are below tile + 2 */
+    int64_t oc, ic, oc_block, ic_block, oc_blocks, ic_blocks;
+    int64_t u_step, v_step, oc_chunk_step, oc_step, ic_chunk_step, ic_step, i_step;
+} weft_dnnl_winograd;
+
+/* false: md is no such format of f32, or one that is not known. Always false with oneDNN 3. */
+bool weft_dnnl__md_winograd(const weft_dnnl_md *md, weft_dnnl_winograd *out);
 /* Bytes of memory, padding and compensation included; 0 for NULL. */
 uint64_t weft_dnnl__md_bytes(const weft_dnnl_md *md);
 

@@ -64,6 +64,54 @@ bool weft_dnnl__desc_read(weft_dnnl_md *md)
     return true;
 }
 
+/* F(2x2,3x3): u v O i B o, B blocks of output channels in chunks O. */
+static void place_2x3(const dnnl_wino_desc_t *d, weft_dnnl_winograd *f)
+{
+    f->i_step = f->oc_blocks * f->oc_block;
+    f->oc_step = f->oc_block;
+    f->ic_step = f->i_step * f->ic_block;
+    f->ic_chunk_step = f->ic_step;
+    f->oc_chunk_step = f->ic_step * (d->ic / f->ic_block);
+    f->v_step = f->oc_chunk_step * (d->oc / (f->oc_block * f->oc_blocks));
+    f->u_step = f->v_step * d->alpha;
+}
+
+/* F(4x4,3x3): O u v I B J i o, B and J blocks of output and input channels in chunks O and I. */
+static void place_4x3(const dnnl_wino_desc_t *d, weft_dnnl_winograd *f)
+{
+    f->i_step = f->oc_block;
+    f->ic_step = f->i_step * f->ic_block;
+    f->oc_step = f->ic_step * f->ic_blocks;
+    f->ic_chunk_step = f->oc_step * f->oc_blocks;
+    f->v_step = f->ic_chunk_step * (d->ic / (f->ic_block * f->ic_blocks));
+    f->u_step = f->v_step * d->alpha;
+    f->oc_chunk_step = f->u_step * d->alpha;
+}
+
+bool weft_dnnl__md_winograd(const weft_dnnl_md *md, weft_dnnl_winograd *out)
+{
+    const dnnl_memory_desc_t *desc = md->desc;
+    const dnnl_wino_desc_t *d = &desc->format_desc.wino_desc;
+    if (desc->format_kind != dnnl_format_kind_wino || desc->data_type != dnnl_f32 || d->r != 3)
+        return false;
+    bool is_4x3 = d->wino_format == dnnl_wino_wei_OBaaIBOIio && d->alpha == 6;
+    bool is_2x3 = d->alpha == 4 && (d->wino_format == dnnl_wino_wei_aaOBiOo ||
+                                    d->wino_format == dnnl_wino_wei_aaOio);
+    weft_dnnl_winograd f = {.tile = d->alpha - 2,
+                            .oc = d->oc,
+                            .ic = d->ic,
+                            .oc_block = d->oc_block,
+                            .ic_block = d->ic_block,
+                            .oc_blocks = d->wino_format == dnnl_wino_wei_aaOio ? 1 : d->oc2_block,
+                            .ic_blocks = is_4x3 ? d->ic2_block : 1};
+    if ((!is_4x3 && !is_2x3) || f.oc_block < 1 || f.ic_block < 1 || f.oc_blocks < 1 ||
+        f.ic_blocks < 1)
+        return false;
+    (is_4x3 ? place_4x3 : place_2x3)(d, &f);
+    *out = f;
+    return true;
+}
+
 /* -- Attributes ----------------------------------------------------------------------------- */
 
 /* NaN parameters compare unequal, so two of them count as a conflict, which is safe. */

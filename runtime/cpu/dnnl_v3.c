@@ -60,6 +60,13 @@ bool weft_dnnl__desc_read(weft_dnnl_md *md)
     return true;
 }
 
+bool weft_dnnl__md_winograd(const weft_dnnl_md *md, weft_dnnl_winograd *out)
+{
+    (void)md;
+    (void)out;
+    return false;
+}
+
 /* -- Attributes ----------------------------------------------------------------------------- */
 
 bool weft_dnnl__post_ops_are_sound(const weft_dnnl_attr *a)
