@@ -81,11 +81,26 @@ static void map_bytes(uint8_t *y, const uint8_t *x, const uint8_t *table, size_t
         y[i] = table[x[i]];
 }
 
+/* The low bytes of LANES whole numbers. */
+#if VEC_LANES == 8
+INLINE void store_bytes(uint8_t *y, vf x)
+{
+    __m256i i = _mm256_and_si256(_mm256_cvttps_epi32((__m256)x), _mm256_set1_epi32(255));
+    __m128i w = _mm_packus_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+    _mm_storel_epi64((__m128i *)(void *)y, _mm_packus_epi16(w, w));
+}
+#else
+INLINE void store_bytes(uint8_t *y, vf x)
+{
+    *(vu8 *)y = __builtin_convertvector(__builtin_convertvector(x, vi), vu8);
+}
+#endif
+
 static void to_bytes(uint8_t *y, const float *x, size_t n)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        *(vu8 *)(y + i) = __builtin_convertvector(__builtin_convertvector(load(x + i), vi), vu8);
+        store_bytes(y + i, load(x + i));
     for (; i < n; i++)
         y[i] = (uint8_t)(int32_t)x[i];
 }
@@ -96,8 +111,7 @@ static void to_bytes(uint8_t *y, const float *x, size_t n)
     {                                                                                         \
         size_t i = 0;                                                                         \
         for (; i + LANES <= n; i += LANES) {                                                  \
-            vf q = fn(load(x + i), splat(scale), splat(zero), lo, hi);                        \
-            *(vu8 *)(y + i) = __builtin_convertvector(__builtin_convertvector(q, vi), vu8);   \
+            store_bytes(y + i, fn(load(x + i), splat(scale), splat(zero), lo, hi));           \
         }                                                                                     \
         if (i < n) {                                                                          \
             float t[LANES];                                                                   \
