@@ -610,11 +610,25 @@ static weft_err prepare_steps(const weft_prep *p, qgemm *k)
     return !k->ew ? WEFT_ERR_UNSUP : k->ew_arg ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
+/* Words of a centred image, whose pixels have `pixel` words; 0: offsets in an image that is
+ * convolved do not fit 32 bits, or nearly all of it is padding. */
+static int64_t count_words(const qgemm *k, int64_t pixel)
+{
+    enum { PADDING_MAX = 16, SMALL = 4096 };
+    int64_t n = pixel, most = k->is_conv ? INT32_MAX : INT64_MAX / 4;
+    for (uint32_t d = 0; d < 3; d++) {
+        if (n < 1 || k->padded[d] < 1 || k->padded[d] > most / n)
+            return 0;
+        n *= k->padded[d];
+    }
+    return n / PADDING_MAX <= 2 * k->x_image + k->y_image + SMALL ? n : 0;
+}
+
 /* UNSUP: not by this kernel. */
 static weft_err prepare(weft_prep *p, qgemm *k)
 {
     weft_cpu_window window;
-    int64_t out[3], pixels;
+    int64_t out[3];
     if (!(k->is_conv ? describe_conv(p, k) : describe_matmul(p, k)) || !read_operands(p, k) ||
         k->inner < 1 || k->inner > INNER_MAX || k->rows < 1 || k->images < 1 || k->cols < 1 ||
         (k->is_conv && !k->b_is_weight))
@@ -622,10 +636,9 @@ static weft_err prepare(weft_prep *p, qgemm *k)
     k->pairs = (k->channels + 1) / 2;
     k->panels = (k->cols + PANEL - 1) / PANEL;
     int64_t pixel = k->depthwise ? k->groups : k->groups * 2 * k->pairs;
-    pixels = k->padded[0] * k->padded[1] * k->padded[2];
-    if (pixels < 1 || pixels > INT32_MAX / pixel || k->rows > INT32_MAX)
+    k->image_words = count_words(k, pixel);
+    if (k->image_words < 1 || k->rows > INT32_MAX)
         return WEFT_ERR_UNSUP;
-    k->image_words = pixels * pixel;
     if (k->is_conv) {
         (void)weft_cpu__window(p, p->in[WEFT_QLINEAR_B].tensor.dim + 2, &window);
         pad_image(k, &window, &p->in[WEFT_QLINEAR_A], &p->out[0], out);
