@@ -9,7 +9,8 @@
  * Inputs and outputs keep their types. Weights are widened, which is exact. Results are no longer
  * rounded to the narrow type after every operator, and do not overflow at its largest number: they
  * are nearer to those of exact arithmetic. For the same reason a cast from f32 to a narrow type
- * becomes one to f32, that is, nothing.
+ * becomes one to f32, that is, nothing, and a scalar that is the rounded form of a constant of GELU
+ * or hard swish becomes that constant, so that fuse-patterns finds these.
  *
  * An operator keeps narrow operands, between casts, where its result depends on their type
  * (WEFT_T_NARROW; casts to integers, whose rounding begins from the narrow number) or where its
@@ -46,6 +47,20 @@ static weft_dtype given_dtype(const raising *r, weft_val v)
     return v.i && weft_map_get(r->was, v.i, &was) ? (weft_dtype)was : dtype_of(r, v);
 }
 
+/* The constant of which a scalar is the nearest number of the narrow type; other scalars as they
+ * are. */
+static float unround(weft_dtype dtype, float x)
+{
+    static const float exact[] = {1.41421356F, 0.70710678F, 0.79788456F, 0.044715F, 1.0F / 6};
+    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
+        float rounded = dtype == WEFT_DTYPE_F16 ? weft_f16_to_f32(weft_f16_from_f32(exact[i]))
+                                                : weft_bf16_to_f32(weft_bf16_from_f32(exact[i]));
+        if (x == rounded)
+            return exact[i];
+    }
+    return x;
+}
+
 static weft_val raise_weight(raising *r, weft_val v)
 {
     weft_weight w = weft_val_weight(r->m, v);
@@ -60,6 +75,8 @@ static weft_val raise_weight(raising *r, weft_val v)
         weft_f16_to_f32_array((const uint16_t *)(const void *)info.data, to, n);
     else
         weft_bf16_to_f32_array((const uint16_t *)(const void *)info.data, to, n);
+    if (n == 1)
+        to[0] = unround((weft_dtype)type.dtype, to[0]);
     type.dtype = WEFT_DTYPE_F32;
     info.type = weft_type_intern(r->m, &type);
     info.data = (const uint8_t *)to;

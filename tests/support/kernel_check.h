@@ -11,7 +11,8 @@ typedef struct check {
     weft_op_id op;
     const char *attrs[12]; /* key, value pairs: "i:3", "f:0.5", "l:1,2", "s:text", "t:a;b" */
     const char *in[6];     /* "x 1,3,8,8" input, "w 4,3" weight, "c..." input reordered to c16,
-                            * "b..." bool input, "i..." i64 input of -2 .. 2, "-" omitted */
+                            * "b..." bool input, "i..." i64 input of -2 .. 2, "l..." i32 input of
+                            * 8, 5, 2, .., "q..." u8 weight, "-" omitted */
     const char *out;       /* dims */
     weft_layout layout;    /* of the result of the operator */
     double tolerance;
@@ -78,12 +79,18 @@ static inline void run_check(const check *c, uint32_t threads)
         t[n_in] = make_tensor(&w,
                               kind == 'b'   ? WEFT_DTYPE_BOOL
                               : kind == 'i' ? WEFT_DTYPE_I64
+                              : kind == 'l' ? WEFT_DTYPE_I32
+                              : kind == 'q' ? WEFT_DTYPE_U8
                                             : WEFT_DTYPE_F32,
                               rank, dim);
         for (int64_t i = 0; kind == 'i' && i < weft_tensor_numel(&t[n_in]); i++)
             ((int64_t *)t[n_in].data)[i] = (i * 7 + 3) % 5 - 2;
+        for (int64_t i = 0; kind == 'l' && i < weft_tensor_numel(&t[n_in]); i++)
+            ((int32_t *)t[n_in].data)[i] = (int32_t)(8 - 3 * i);
+        for (int64_t i = 0; kind == 'q' && i < weft_tensor_numel(&t[n_in]); i++)
+            ((uint8_t *)t[n_in].data)[i] = (uint8_t)(i * 101 + i / 7 + 13);
         operand[n_in] = &t[n_in];
-        in[n_in] = kind == 'w' ? add_weight(&w, t[n_in]) : add_input(&w, t[n_in]);
+        in[n_in] = kind == 'w' || kind == 'q' ? add_weight(&w, t[n_in]) : add_input(&w, t[n_in]);
         if (kind == 'c') {
             uint32_t v = add_value(&w, WEFT_DTYPE_F32, WEFT_LAYOUT_C16, rank, dim);
             add_launch(&w, WEFT_OP_REORDER, layout_attr(&w, WEFT_LAYOUT_C16), &in[n_in], 1, v);
