@@ -46,6 +46,15 @@ typedef enum weft_vec_order {
 typedef void (*weft_vec_compare)(uint8_t *y, const void *x, bool x_runs, const void *z, bool z_runs,
                                  size_t n);
 
+/* Rows of weights of `bits` bits: `words` of 32 bits, in `blocks` of 2^shift words, read in
+ * `groups` of 16 words. Rows of x, `x_stride` apart, are ordered as the bits are, and have the sums
+ * of each lane behind each group: (32 / bits + 1) * 16 floats a group. */
+typedef struct weft_vec_nbits {
+    int bits;
+    uint32_t shift;
+    size_t groups, words, blocks, x_stride;
+} weft_vec_nbits;
+
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
@@ -135,6 +144,17 @@ typedef struct weft_cpu_vec {
     size_t lanes; /* channels of a block of the kernels below; 0: there are none */
     /* w: a panel [in][WEFT_VEC_PANEL] */
     void (*pointwise)(float *y, const float *x, const float *w, const weft_vec_pointwise *s);
+
+    /* A row of k elements in that order. */
+    void (*nbits_order)(const weft_vec_nbits *s, float *y, const float *x, size_t k);
+    /* out[r][c] = dot product of row r of ordered x and row c of the weights; zero may be NULL:
+     * the middle of the range. */
+    void (*nbits_dots)(const weft_vec_nbits *s, float *out, size_t out_stride, const float *x,
+                       size_t rows, const uint8_t *b, const float *scale, const float *zero,
+                       size_t cols);
+    /* Group g of a row of weights, ordered alike: 16 * 32 / bits floats. */
+    void (*nbits_unpack)(const weft_vec_nbits *s, float *w, const uint8_t *row, const float *scale,
+                         const float *zero, size_t g);
 } weft_cpu_vec;
 
 extern const weft_cpu_vec weft_cpu_vec_base;

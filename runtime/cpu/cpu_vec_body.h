@@ -867,6 +867,8 @@ static void panel(float *out, size_t out_stride, const float *x, size_t x_stride
 #include "runtime/cpu/cpu_vec_compare_body.h"
 #include "runtime/cpu/cpu_vec_pointwise_body.h"
 
+#include "runtime/cpu/cpu_vec_nbits_body.h"
+
 /* -- The table ------------------------------------------------------------------------------ */
 
 const weft_cpu_vec VEC_TABLE = {
@@ -964,4 +966,8 @@ const weft_cpu_vec VEC_TABLE = {
     .lanes = LANES,
     .pointwise = pointwise,
 #endif
+
+    .nbits_order = nbits_order,
+    .nbits_dots = nbits_dots,
+    .nbits_unpack = nbits_unpack,
 };
