@@ -152,7 +152,7 @@ void weft_worker__fail(worker_process *w)
     w->events->on_end(w->user, starting);
 }
 
-void weft_worker__expire(worker_process *w)
+static void note_expiry(worker_process *w)
 {
     char text[96];
     if (w->stall_ns)
@@ -163,6 +163,11 @@ void weft_worker__expire(worker_process *w)
     else
         snprintf(text, sizeof text, "the worker took too long and was ended");
     note_report(w, text, strlen(text));
+}
+
+void weft_worker__expire(worker_process *w)
+{
+    note_expiry(w);
     weft_worker__fail(w);
 }
 
@@ -442,6 +447,10 @@ static bool take_message(worker_process *w)
     case WEFT_WIRE_READY:
         if (w->state != WORKER_STARTING || h->id != w->bundle->identity)
             return false;
+        if (weft_clock__now_ns() > w->ready_by_ns) {
+            note_expiry(w);
+            return false;
+        }
         take_ready(w);
         return true;
     case WEFT_WIRE_FAILED:
