@@ -3,8 +3,12 @@
  * An If whose condition is known becomes the nodes of its branch, in the graph around it; the other
  * branch is not read, so it may hold what is not supported. Other graphs become bodies (ir/body.c).
  * A loop's body is first read with the shapes that its carried values have before the first round;
- * if it gives them other dims, it is read again with these dims left open. */
-#include "frontend/onnx_int.h"
+ * if it gives them other dims, it is read again with these dims left open.
+ *
+ * A loop may carry lists. One that the body returns as it got it is captured; what the body appends
+ * to another one becomes a result of the loop: rounds stacked, or joined if the list is only
+ * concatenated later. */
+#include "frontend/onnx_build.h"
 
 #include <string.h>
 
@@ -57,32 +61,109 @@ static weft_err import_nodes(weft_onnx_call *c, const char *attr, const Onnx__Gr
 
 /* -- Bodies ----------------------------------------------------------------------------------- */
 
+/* A sequence that a loop carries. */
+typedef struct list {
+    uint32_t carried; /* number among the carried values */
+    weft_val start;
+    bool kept;      /* the body returns what it was given */
+    bool is_joined; /* its elements are joined along `axis`, which may be negative */
+    int64_t axis;
+    int64_t result_axis; /* along which the rounds' results are joined; -1: stacked */
+} list;
+
 /* A graph that is read as a body. */
 typedef struct body {
     const char *attr;
     const Onnx__GraphProto *graph;
-    const weft_ttype *formal; /* types of its inputs */
+    const weft_ttype *formal; /* types of its inputs that are no lists */
     uint32_t n_formal;
+    list *list;
+    uint32_t n_list;
     weft_onnx_nest nest;
     bool whole; /* all outputs are there */
 } body;
 
+enum { LOOP_FIRST = 2 }; /* inputs of a loop's body before the carried ones */
+
+static list *find_list(const body *b, size_t carried)
+{
+    for (uint32_t i = 0; i < b->n_list; i++)
+        if (b->list[i].carried == carried)
+            return &b->list[i];
+    return NULL;
+}
+
+/* What the body sees as the list. */
+static weft_val bind_list(weft_onnx_ctx *cx, body *b, const list *l)
+{
+    if (l->kept)
+        return weft_onnx__capture(cx, &b->nest, l->start);
+    return weft_onnx__sequence_add(cx, &(weft_onnx_sequence){.kind = WEFT_ONNX_APPENDED,
+                                                             .carried = l->carried,
+                                                             .nest = b->nest.g});
+}
+
 static weft_err bind_formal(weft_onnx_call *c, weft_onnx_scope *scope, body *b)
 {
     weft_onnx_ctx *cx = c->cx;
-    if (b->graph->n_input != b->n_formal)
+    if (b->graph->n_input != (size_t)b->n_formal + b->n_list)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has %zu inputs, expected %u", b->attr,
-                               b->graph->n_input, b->n_formal);
-    for (uint32_t i = 0; i < b->n_formal; i++) {
+                               b->graph->n_input, b->n_formal + b->n_list);
+    for (uint32_t i = 0, at = 0; i < b->graph->n_input; i++) {
         const Onnx__ValueInfoProto *v = b->graph->input[i];
         weft_onnx_name *e = weft_onnx__scope_name(cx, scope, v->name ? v->name : "");
+        const list *l = i >= LOOP_FIRST ? find_list(b, i - LOOP_FIRST) : NULL;
         if (!v->name || !*v->name || e->bind != WEFT_ONNX_UNBOUND)
             return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s: input %u has no name of its own",
                                    b->attr, i);
-        const char *name = weft_arena_printf(cx->arena, "in%u", i);
         e->bind = WEFT_ONNX_BOUND;
-        e->val = weft_graph_add_input(b->nest.g, name, weft_type_intern(cx->m, &b->formal[i]));
+        if (!l)
+            e->val = weft_graph_add_input(b->nest.g, weft_arena_printf(cx->arena, "in%u", at),
+                                          weft_type_intern(cx->m, &b->formal[at]));
+        at += !l;
     }
+    /* Captures follow the other inputs. */
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        const Onnx__ValueInfoProto *v = b->graph->input[LOOP_FIRST + b->list[i].carried];
+        weft_val val = bind_list(cx, b, &b->list[i]);
+        weft_onnx__scope_name(cx, scope, v->name)->val = val;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* What a round appends to the list, as an output of the body. */
+static weft_err give_appended(weft_onnx_call *c, body *b, list *l, weft_val out)
+{
+    weft_onnx_build build = {.c = c};
+    weft_onnx_sequence s = {0};
+    if (weft_onnx__is_sequence(out))
+        s = weft_onnx__sequence_get(c->cx, out);
+    if (s.kind != WEFT_ONNX_APPENDED || s.nest != b->nest.g || s.carried != l->carried)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP,
+                               "carried value %u is a list: the loop may only append to it, the "
+                               "same number of elements in each round",
+                               l->carried);
+    l->result_axis = -1;
+    if (s.n == 0) {
+        l->kept = true;
+        return WEFT_ERR_OK;
+    }
+    int64_t rank = weft_onnx__type(c, s.at[0])->rank, axis = l->axis + (l->axis < 0 ? rank : 0);
+    if (l->is_joined && (axis < 0 || axis >= rank))
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "axis %lld of elements of rank %lld",
+                               (long long)l->axis, (long long)rank);
+    weft_val all = s.at[0];
+    if (l->is_joined) {
+        all = weft_onnx__concat(&build, s.at, s.n, axis);
+        l->result_axis = axis;
+    } else if (s.n > 1) {
+        for (uint32_t i = 0; i < s.n; i++)
+            s.at[i] = weft_onnx__unsqueeze(&build, s.at[i], 0);
+        all = weft_onnx__concat(&build, s.at, s.n, 0);
+        l->result_axis = 0;
+    }
+    WEFT_TRY(build.err);
+    weft_graph_add_output(b->nest.g, weft_arena_printf(c->cx->arena, "list%u", l->carried), all);
     return WEFT_ERR_OK;
 }
 
@@ -98,12 +179,17 @@ static weft_err fill_body(weft_onnx_call *c, body *b)
     WEFT_TRY(import_nodes(c, b->attr, b->graph, &scope, out, n_out));
     b->whole = true;
     for (size_t i = 0; i < n_out; i++) {
-        if (weft_onnx__is_sequence(out[i]))
-            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "%s: output %zu is a sequence", b->attr, i);
         b->whole = b->whole && out[i].i;
-        if (out[i].i)
-            weft_graph_add_output(b->nest.g, weft_arena_printf(cx->arena, "out%zu", i), out[i]);
+        if (!out[i].i || (i > 0 && find_list(b, i - 1)))
+            continue;
+        if (weft_onnx__is_sequence(out[i]))
+            return weft_onnx__fail(c, WEFT_ERR_UNSUP,
+                                   "%s: output %zu is a sequence: return tensors", b->attr, i);
+        weft_graph_add_output(b->nest.g, weft_arena_printf(cx->arena, "out%zu", i), out[i]);
     }
+    for (uint32_t i = 0; i < b->n_list && b->whole; i++)
+        if (!b->list[i].kept)
+            WEFT_TRY(give_appended(c, b, &b->list[i], out[1 + b->list[i].carried]));
     return WEFT_ERR_OK;
 }
 
@@ -125,9 +211,9 @@ static weft_err import_body(weft_onnx_call *c, body *b)
     return err;
 }
 
-/* The node; `in`: its operands before the captures. Without a result if a body is not whole. */
+/* The node; `in`: its operands before the captures. Without results if a body is not whole. */
 static weft_err put_node(weft_onnx_call *c, body *const *b, uint32_t n_body, const weft_val *in,
-                         uint32_t n_in, uint32_t n_out)
+                         uint32_t n_in, weft_val *out, uint32_t n_out)
 {
     weft_onnx_ctx *cx = c->cx;
     uint32_t n = n_in;
@@ -137,7 +223,6 @@ static weft_err put_node(weft_onnx_call *c, body *const *b, uint32_t n_body, con
         n += b[i]->nest.captured.len;
     }
     weft_val *all = weft_arena_array(cx->arena, n, sizeof *all);
-    weft_val *out = weft_arena_array(cx->arena, n_out, sizeof *out);
     memcpy(all, in, n_in * sizeof *in);
     n = n_in;
     for (uint32_t i = 0; i < n_body; i++) {
@@ -149,6 +234,15 @@ static weft_err put_node(weft_onnx_call *c, body *const *b, uint32_t n_body, con
     }
     WEFT_TRY(weft_onnx__emit(c, c->row->op, all, n, c->attr, c->n_attr, out, n_out));
     weft_body_sync(cx->g, weft_val_node(cx->m, out[0]), cx->contents);
+    return WEFT_ERR_OK;
+}
+
+/* The same for a node with the results of the ONNX node. */
+static weft_err put_plain(weft_onnx_call *c, body *const *b, uint32_t n_body, uint32_t n_in,
+                          uint32_t n_out)
+{
+    weft_val *out = weft_arena_array(c->cx->arena, n_out, sizeof *out);
+    WEFT_TRY(put_node(c, b, n_body, c->in, n_in, out, n_out));
     memcpy(c->out, out, c->n_out * sizeof *out);
     return WEFT_ERR_OK;
 }
@@ -181,7 +275,7 @@ static weft_err import_branches(weft_onnx_call *c)
                                    both[i]->attr, both[i]->graph->n_output, c->n_listed);
         WEFT_TRY(import_body(c, both[i]));
     }
-    return put_node(c, both, 2, c->in, 1, c->n_listed);
+    return put_plain(c, both, 2, 1, c->n_listed);
 }
 
 /* The bodies of a node that is not made are removed. */
@@ -385,14 +479,155 @@ static uint8_t declared_rank(const Onnx__GraphProto *graph, size_t i)
     return is_tensor && t->tensor_type->shape && t->tensor_type->shape->n_dim == 1;
 }
 
+/* -- Lists that a loop carries ---------------------------------------------------------------- */
+
+/* Whether the body's output is its input, maybe through Identity. */
+static bool returns_input(const Onnx__GraphProto *graph, size_t input, size_t output)
+{
+    const char *name = output < graph->n_output ? graph->output[output]->name : NULL;
+    const char *want = input < graph->n_input ? graph->input[input]->name : NULL;
+    for (size_t i = graph->n_node; name && want && i-- > 0 && strcmp(name, want) != 0;) {
+        const Onnx__NodeProto *n = graph->node[i];
+        bool passes = n->op_type && strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 &&
+                      n->n_output == 1 && strcmp(n->output[0], name) == 0;
+        name = passes ? n->input[0] : name;
+    }
+    return name && want && strcmp(name, want) == 0;
+}
+
+/* Whether the node concatenates along an axis that exists. */
+static bool joins(const Onnx__NodeProto *n, int64_t *out_axis)
+{
+    bool known = n->op_type && strcmp(n->op_type, "ConcatFromSequence") == 0, has_axis = false;
+    for (size_t i = 0; known && i < n->n_attribute; i++) {
+        const Onnx__AttributeProto *a = n->attribute[i];
+        known = a->name && !(a->ref_attr_name && *a->ref_attr_name);
+        if (known && strcmp(a->name, "axis") == 0) {
+            *out_axis = a->i;
+            has_axis = true;
+        }
+        known = known && (strcmp(a->name, "new_axis") != 0 || a->i == 0);
+    }
+    return known && has_axis;
+}
+
+/* Whether all nodes that read `name` join the sequence along one axis. */
+static bool is_joined_later(const weft_onnx_call *c, const char *name, int64_t *out_axis)
+{
+    uint32_t n_reader = 0;
+    for (size_t i = 0; i < c->scope->n_node; i++) {
+        const Onnx__NodeProto *n = c->scope->node[i];
+        for (size_t k = 0; k < n->n_input; k++) {
+            int64_t axis;
+            if (strcmp(n->input[k], name) != 0)
+                continue;
+            if (!joins(n, &axis) || (n_reader++ > 0 && axis != *out_axis))
+                return false;
+            *out_axis = axis;
+        }
+    }
+    return n_reader > 0;
+}
+
+static void find_lists(weft_onnx_call *c, body *b, uint32_t n_carried)
+{
+    b->list = weft_arena_array(c->cx->arena, (size_t)n_carried + 1, sizeof *b->list);
+    for (uint32_t i = 0; i < n_carried; i++) {
+        weft_val v = c->in[LOOP_FIRST + i];
+        if (!v.i || !weft_onnx__is_sequence(v))
+            continue;
+        list *l = &b->list[b->n_list++];
+        *l = (list){
+            .carried = i, .start = v, .kept = returns_input(b->graph, LOOP_FIRST + i, 1 + i)};
+        l->is_joined = i < c->n_listed && is_joined_later(c, c->out_name[i], &l->axis);
+    }
+}
+
+/* The list before the loop, then what its rounds appended: `added`. */
+static weft_err extend_list(weft_onnx_call *c, const list *l, weft_val added, weft_val *out)
+{
+    weft_onnx_build b = {.c = c};
+    weft_onnx_sequence s = weft_onnx__sequence_get(c->cx, l->start);
+    weft_val *part = weft_arena_array(c->cx->arena, (size_t)s.n + 2, sizeof *part);
+    uint32_t n = 0, axis = l->is_joined ? (uint32_t)l->result_axis : 0;
+    bool fits = s.kind == WEFT_ONNX_LIST ||
+                (l->is_joined ? s.kind == WEFT_ONNX_JOINED && s.axis == axis
+                              : s.kind == WEFT_ONNX_SLICES && s.squeeze && s.axis == 0);
+    if (!fits)
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP,
+                               "carried value %u: a list of unknown length is appended to: return "
+                               "what the loop appends as a tensor",
+                               l->carried);
+    for (uint32_t i = 0; i < s.n; i++)
+        part[n++] = l->is_joined ? s.at[i] : weft_onnx__unsqueeze(&b, s.at[i], 0);
+    if (s.whole.i)
+        part[n++] = s.whole;
+    part[n++] = added;
+    const weft_onnx_sequence all = {.kind = l->is_joined ? WEFT_ONNX_JOINED : WEFT_ONNX_SLICES,
+                                    .whole = weft_onnx__concat(&b, part, n, axis),
+                                    .axis = axis,
+                                    .chunk = 1,
+                                    .squeeze = !l->is_joined};
+    *out = weft_onnx__sequence_add(c->cx, &all);
+    return b.err;
+}
+
+/* Results of the ONNX node from those of ours: carried tensors, stacked results, lists. */
+static weft_err give_results(weft_onnx_call *c, const body *b, uint32_t n_carried,
+                             const weft_val *from, uint32_t n_from)
+{
+    uint32_t at = 0, n_appended = 0, k = 0;
+    for (uint32_t i = 0; i < b->n_list; i++)
+        n_appended += !b->list[i].kept;
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        const list *l = i < n_carried ? find_list(b, i) : NULL;
+        if (!l)
+            c->out[i] = from[at++];
+        else if (l->kept)
+            c->out[i] = l->start;
+        else
+            WEFT_TRY(extend_list(c, l, from[n_from - n_appended + k++], &c->out[i]));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* Says which stacked results are joined; returns the number of lists that are results. */
+static uint32_t put_joined(weft_onnx_call *c, const body *b, size_t n_scan)
+{
+    int64_t *axis =
+        weft_arena_array(weft_module_arena(c->cx->m), n_scan + b->n_list + 1, sizeof *axis);
+    uint32_t n = (uint32_t)n_scan;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++)
+        axis[i] = -1;
+    for (uint32_t i = 0; i < b->n_list; i++) {
+        if (b->list[i].kept)
+            continue;
+        axis[n++] = b->list[i].result_axis;
+        any = any || b->list[i].result_axis >= 0;
+    }
+    if (any)
+        weft_onnx__put(c, WEFT_ATTR_OF_INTS(JOINED, axis, n));
+    return n - (uint32_t)n_scan;
+}
+
 static weft_err import_loop(weft_onnx_call *c)
 {
     rounds r;
-    weft_val none[2] = {{0}, {0}};
-    uint32_t n_carried = c->n_in > 2 ? c->n_in - 2 : 0, n_in = 2 + n_carried;
-    const weft_val *in = c->n_in > 2 ? c->in : none;
-    memcpy(none, c->in, (c->n_in < 2 ? c->n_in : 2) * sizeof *none);
-    WEFT_TRY(start_rounds(c, in + 2, n_carried, 2, n_in, &r));
+    uint32_t n_carried = c->n_in > LOOP_FIRST ? c->n_in - LOOP_FIRST : 0, n_in = 0;
+    weft_val *in = weft_arena_array(c->cx->arena, (size_t)c->n_in + LOOP_FIRST, sizeof *in);
+    body lists = {0};
+    WEFT_TRY(get_graph(c, "body", &lists.graph));
+    find_lists(c, &lists, n_carried);
+    for (uint32_t i = 0; i < LOOP_FIRST + n_carried; i++)
+        if (i < LOOP_FIRST || !find_list(&lists, i - LOOP_FIRST))
+            in[n_in++] = i < c->n_in ? c->in[i] : (weft_val){0};
+    for (uint32_t i = 0; i < LOOP_FIRST; i++)
+        if (weft_onnx__is_sequence(in[i]))
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "input %u is a sequence", i);
+    WEFT_TRY(start_rounds(c, in + LOOP_FIRST, n_in - LOOP_FIRST, LOOP_FIRST, n_in, &r));
+    r.body.list = lists.list;
+    r.body.n_list = lists.n_list;
     size_t n_out = r.body.graph->n_output;
     if (n_out < 1 + (size_t)n_carried || n_out > UINT16_MAX || c->n_listed > n_out - 1)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u carried values, %u results, %zu of the body",
@@ -402,7 +637,15 @@ static weft_err import_loop(weft_onnx_call *c)
     r.formal[0].dim[0] = r.formal[0].rank;
     r.formal[1].dim[0] = r.formal[1].rank;
     WEFT_TRY(import_rounds(c, &r));
-    return put_node(c, &(body *){&r.body}, 1, in, n_in, (uint32_t)n_out - 1);
+    if (!r.body.whole)
+        return WEFT_ERR_OK;
+    uint32_t n_result = (uint32_t)n_out - 1 - r.body.n_list;
+    n_result += put_joined(c, &r.body, n_out - 1 - n_carried);
+    weft_val *out = weft_arena_array(c->cx->arena, (size_t)n_result + 1, sizeof *out);
+    if (n_result == 0) /* lists only, which it leaves as they are */
+        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a loop without a result");
+    WEFT_TRY(put_node(c, &(body *){&r.body}, 1, in, n_in, out, n_result));
+    return give_results(c, &r.body, n_carried, out, n_result);
 }
 
 weft_err weft_onnx_hook_loop(weft_onnx_call *c)
@@ -444,7 +687,7 @@ static weft_err import_scan(weft_onnx_call *c)
                                                         : t.dim[d];
     }
     WEFT_TRY(import_rounds(c, &r));
-    return put_node(c, &(body *){&r.body}, 1, c->in, c->n_in, (uint32_t)n_out);
+    return put_plain(c, &(body *){&r.body}, 1, c->n_in, (uint32_t)n_out);
 }
 
 weft_err weft_onnx_hook_scan(weft_onnx_call *c)

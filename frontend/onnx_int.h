@@ -108,14 +108,30 @@ typedef struct weft_onnx_fn {
 
 struct weft_onnx_scope;
 
-/* Sequences of tensors that are known at import have handles of their own, numbers of
- * cx->sequences, which no function of ir.h may see. */
+/* Sequences of tensors have handles of their own, numbers of cx->sequences, which no function of
+ * ir.h may see. */
 #define WEFT_ONNX_SEQUENCE (1u << 31)
-enum { WEFT_ONNX_SEQUENCE_MAX = 4096 }; /* elements */
+enum { WEFT_ONNX_SEQUENCE_MAX = 4096 }; /* elements that are known one by one */
+
+typedef enum weft_onnx_list {
+    WEFT_ONNX_LIST,   /* the elements at[n] */
+    WEFT_ONNX_SLICES, /* slices of `whole` along `axis`, `chunk` long (the last one may be shorter);
+                         without that axis if `squeeze`, and `chunk` is 1 then */
+    WEFT_ONNX_JOINED, /* elements of any sizes, joined along `axis` in `whole` */
+    WEFT_ONNX_APPENDED, /* in a loop's body: the list that it carries, of which only what the body
+                           appends is known, at[n] */
+} weft_onnx_list;
 
 typedef struct weft_onnx_sequence {
+    weft_onnx_list kind;
     weft_val *at;
     uint32_t n;
+    weft_val whole;
+    uint32_t axis;
+    int64_t chunk;
+    bool squeeze;
+    uint32_t carried; /* APPENDED: number of the input of the body */
+    const void *nest; /* and the body */
 } weft_onnx_sequence;
 
 static inline bool weft_onnx__is_sequence(weft_val v)
@@ -232,6 +248,8 @@ typedef struct weft_onnx_scope {
     weft_names *names;
     WEFT_VEC(weft_onnx_name) name; /* by id in `names` */
     weft_onnx_opsets opsets;
+    Onnx__NodeProto *const *node; /* of the graph or function, once they are read */
+    size_t n_node;
     const char *prefix; /* of node names, "" at the top */
     uint32_t depth;
     const Onnx__FunctionProto *fn;              /* NULL at the top */
@@ -248,6 +266,8 @@ weft_onnx_name *weft_onnx__scope_name(weft_onnx_ctx *cx, weft_onnx_scope *scope,
 const weft_onnx_name *weft_onnx__read(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);
 /* Whether the name is defined in the scope or in an enclosing one, which the entry then says. */
 bool weft_onnx__is_defined(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name);
+/* A value or sequence of the graph around a body, in the body. */
+weft_val weft_onnx__capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v);
 /* The names that a node reads: its operands, and what graphs in its attributes read of the
  * enclosing graphs. */
 typedef struct weft_onnx_reads {
@@ -297,6 +317,7 @@ typedef struct weft_onnx_call {
     uint32_t n_out;                           /* up to the last named result */
     uint32_t n_listed;                        /* all results of the node */
     const bool *wanted;                       /* result has a name */
+    char *const *out_name;                    /* n_listed, "" if not wanted */
     const Onnx__AttributeProto *const *proto; /* references to a function's attributes resolved */
     uint32_t n_proto;
     uint64_t taken;                     /* bit i: proto[i] was read by the hook */
@@ -342,6 +363,8 @@ const weft_onnx_row *weft_onnx__row(weft_onnx_domain domain, const char *op_type
 /* -- Sequences: onnx_sequence.c --------------------------------------------------------------- */
 
 weft_val weft_onnx__sequence(weft_onnx_ctx *cx, const weft_val *at, uint32_t n);
+weft_val weft_onnx__sequence_add(weft_onnx_ctx *cx, const weft_onnx_sequence *s);
+weft_onnx_sequence weft_onnx__sequence_get(const weft_onnx_ctx *cx, weft_val v);
 /* UNSUP: the operator takes no sequences, but an operand is one. */
 WEFT_MUST_USE weft_err weft_onnx__check_sequences(const weft_onnx_call *c);
 

@@ -304,6 +304,7 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
             c.n_out = (uint32_t)i + 1;
     }
     c.wanted = wanted;
+    c.out_name = node->output;
     c.out = weft_arena_array(cx->arena, node->n_output, sizeof *c.out);
     WEFT_TRY(resolve_attrs(cx, scope, node, where, &c.proto, &c.n_proto));
     if (c.n_out == 0)
@@ -524,6 +525,8 @@ weft_err weft_onnx__body(weft_onnx_ctx *cx, weft_onnx_scope *scope, Onnx__NodePr
     weft_onnx_reads *reads = weft_arena_array(cx->arena, n, sizeof *reads);
     for (size_t i = 0; i < n; i++)
         reads[i] = weft_onnx__reads(cx, node[i]);
+    scope->node = node;
+    scope->n_node = n;
     WEFT_TRY(link_names(cx, scope, node, n, reads));
     WEFT_TRY(sort_nodes(cx, scope, node, n, reads, order));
     for (size_t i = 0; i < n; i++)

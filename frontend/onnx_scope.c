@@ -36,17 +36,19 @@ bool weft_onnx__is_defined(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char
     return false;
 }
 
-/* The value of an enclosing graph as an input of the body, unless it is a constant. */
-static weft_val capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v)
+/* An input of the body, unless it is a constant. */
+weft_val weft_onnx__capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v)
 {
     uint64_t found;
     uint32_t n = 0;
     if (weft_onnx__is_sequence(v)) { /* element by element; sequences hold tensors only */
-        weft_onnx_sequence s = cx->sequences.at[v.i & ~WEFT_ONNX_SEQUENCE];
+        weft_onnx_sequence s = weft_onnx__sequence_get(cx, v);
         weft_val *inner = weft_arena_array(cx->arena, (size_t)s.n + 1, sizeof *inner);
         for (uint32_t i = 0; i < s.n; i++)
-            inner[i] = capture(cx, nest, s.at[i]);
-        return weft_onnx__sequence(cx, inner, s.n);
+            inner[i] = weft_onnx__capture(cx, nest, s.at[i]);
+        s.at = inner;
+        s.whole = s.whole.i ? weft_onnx__capture(cx, nest, s.whole) : s.whole;
+        return weft_onnx__sequence_add(cx, &s);
     }
     if (weft_val_get_kind(cx->m, v) == WEFT_VAL_WEIGHT)
         return v;
@@ -75,7 +77,7 @@ const weft_onnx_name *weft_onnx__read(weft_onnx_ctx *cx, weft_onnx_scope *scope,
     own->bind = outer->bind;
     own->val = outer->val;
     if (own->bind == WEFT_ONNX_BOUND && scope->nest != scope->parent->nest)
-        own->val = capture(cx, scope->nest, outer->val);
+        own->val = weft_onnx__capture(cx, scope->nest, outer->val);
     return own;
 }
 

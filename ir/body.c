@@ -536,6 +536,13 @@ static weft_err infer_stacked(inferrer *x, uint32_t i, weft_ttype *out)
     uint32_t result = x->l.n_carried + i, axis;
     const weft_graph *body = weft_node_body(x->m, x->n, 0);
     const weft_ttype *t = weft_val_ttype(x->m, weft_graph_output(body, x->l.first_out + result));
+    if (weft_flow_joined(weft_node_attrs(x->m, x->n), i, t->rank, &axis)) {
+        *out = *t;
+        for (uint32_t k = 0; k < out->rank; k++)
+            if (k == axis || !is_visible(x, 0, &out->dim[k]))
+                out->dim[k] = unknown_dim(x, result, k);
+        return WEFT_ERR_OK;
+    }
     if (t->rank == WEFT_RANK_MAX)
         return FAIL(x, WEFT_ERR_UNSUP, "result %u: rank over %d", op_name(x), result,
                     WEFT_RANK_MAX);

@@ -54,7 +54,9 @@ static bool ports_fit(const weft_bundle_program *p, const weft_bundle_launch *l,
     }
     for (uint32_t i = 0; i < l->n_out; i++) {
         const weft_ttype *out = type_of(body, body->output[f->first_out + i].value);
-        bool stacked = l->op != WEFT_OP_IF && i >= f->n_carried;
+        uint32_t axis;
+        bool stacked = l->op != WEFT_OP_IF && i >= f->n_carried &&
+                       !weft_flow_joined(l->attrs, i - f->n_carried, out->rank, &axis);
         if (out->rank + stacked > WEFT_RANK_MAX)
             return false;
         if (l->out[i] && (type_of(p, l->out[i])->dtype != out->dtype ||

@@ -70,7 +70,8 @@ bool weft_flow_layout_make(weft_op_id op, weft_attrs attrs, uint32_t n_in, uint3
         return false;
     l.n_stacked = op == WEFT_OP_IF ? 0 : n_out - l.n_carried;
     *out = l;
-    return op != WEFT_OP_SCAN || lists_fit(attrs, &l);
+    return op == WEFT_OP_SCAN ? lists_fit(attrs, &l)
+                              : list_fits(attrs, WEFT_ATTR_JOINED, l.n_stacked);
 }
 
 bool weft_flow_axis(weft_attrs attrs, bool result, uint32_t i, uint32_t rank, uint32_t *out)
@@ -79,6 +80,16 @@ bool weft_flow_axis(weft_attrs attrs, bool result, uint32_t i, uint32_t rank, ui
     const int64_t *axes =
         weft_attrs_ints(attrs, result ? WEFT_ATTR_SCAN_OUTPUT_AXES : WEFT_ATTR_SCAN_INPUT_AXES, &n);
     return weft_axis__fix(i < n ? axes[i] : 0, rank, out);
+}
+
+bool weft_flow_joined(weft_attrs attrs, uint32_t i, uint32_t rank, uint32_t *out_axis)
+{
+    uint32_t n = 0;
+    const int64_t *axes = weft_attrs_ints(attrs, WEFT_ATTR_JOINED, &n);
+    if (i >= n || axes[i] < 0 || axes[i] >= (int64_t)rank)
+        return false;
+    *out_axis = (uint32_t)axes[i];
+    return true;
 }
 
 static bool is_reversed(weft_attrs attrs, bool result, uint32_t i)
@@ -206,8 +217,14 @@ static weft_err run_if(weft_flow *f)
 /* Results of the rounds so far, one after the other. */
 typedef struct stack {
     block block;
-    weft_tensor round; /* type of one */
+    uint64_t bytes;    /* used */
+    weft_tensor round; /* type of the last one */
     int64_t n;
+    /* Joined along `axis`. */
+    bool joined;
+    uint32_t axis;
+    block sizes; /* of each round along the axis, i64 */
+    int64_t size;
 } stack;
 
 typedef struct rounds {
@@ -220,18 +237,42 @@ typedef struct rounds {
     uint8_t condition;
 } rounds;
 
-static weft_err push(weft_flow *f, stack *s, const weft_tensor *t)
+static weft_err grow_twice(weft_flow *f, block *b, uint64_t need)
+{
+    if (need <= b->bytes)
+        return WEFT_ERR_OK;
+    return grow(f, b, need > UINT64_MAX / 2 ? need : 2 * need);
+}
+
+static weft_err push_size(weft_flow *f, stack *s, int64_t size)
+{
+    if (size > INT64_MAX - s->size)
+        return fail(f, "a result is too large");
+    WEFT_TRY(grow_twice(f, &s->sizes, ((uint64_t)s->n + 1) * sizeof size));
+    memcpy((char *)s->sizes.at + (size_t)s->n * sizeof size, &size, sizeof size);
+    s->size += size;
+    return WEFT_ERR_OK;
+}
+
+static weft_err push(weft_flow *f, stack *s, uint32_t i, const weft_tensor *t)
 {
     uint64_t bytes = weft_tensor_bytes(t), need;
-    if (s->n > 0 && !same_dims(&s->round, t))
+    if (s->n == 0)
+        s->joined = weft_flow_joined(f->attrs, i, (uint32_t)t->rank, &s->axis);
+    weft_tensor same = *t;
+    if (s->joined && s->n > 0 && t->rank == s->round.rank)
+        same.dim[s->axis] = s->round.dim[s->axis];
+    if (s->n > 0 && !same_dims(&s->round, &same))
         return fail(f, "the results of two rounds differ in shape");
     s->round = *t;
-    if (!weft_size_mul(bytes, (uint64_t)s->n + 1, &need))
+    if (s->joined)
+        WEFT_TRY(push_size(f, s, t->dim[s->axis]));
+    if (!weft_size_add(s->bytes, bytes, &need))
         return WEFT_ERR_NOMEM;
-    if (need > s->block.bytes)
-        WEFT_TRY(grow(f, &s->block, need > UINT64_MAX / 2 ? need : 2 * need));
+    WEFT_TRY(grow_twice(f, &s->block, need));
     if (bytes)
-        memcpy((char *)s->block.at + (uint64_t)s->n * bytes, t->data, bytes);
+        memcpy((char *)s->block.at + s->bytes, t->data, bytes);
+    s->bytes = need;
     s->n++;
     return WEFT_ERR_OK;
 }
@@ -248,10 +289,41 @@ static void interleave(const stack *s, uint32_t axis, bool reversed, char *to)
                    (const char *)s->block.at + (t * outer + o) * inner, inner);
 }
 
+/* Rounds [outer, size of the round, inner] to [outer, sum, inner]. */
+static void join(const stack *s, char *to)
+{
+    size_t outer = 1, inner = weft_dtype_size(s->round.dtype), start = 0;
+    const char *from = s->block.at;
+    for (int32_t d = 0; d < s->round.rank; d++)
+        if ((uint32_t)d != s->axis)
+            *((uint32_t)d < s->axis ? &outer : &inner) *= (size_t)s->round.dim[d];
+    for (int64_t t = 0; t < s->n && inner; t++) {
+        size_t size = (size_t)((const int64_t *)s->sizes.at)[t];
+        for (size_t o = 0; o < outer && size; o++, from += size * inner)
+            memcpy(to + (o * (size_t)s->size + start) * inner, from, size * inner);
+        start += size;
+    }
+}
+
+static weft_err give_joined(weft_flow *f, uint32_t result, const stack *s)
+{
+    weft_tensor t = s->round;
+    void *data = NULL;
+    t.dim[s->axis] = s->size;
+    if (weft_tensor_numel(&t) < 0)
+        return fail(f, "a result is too large");
+    WEFT_TRY(f->place(f, result, &t, &data));
+    if (data && weft_tensor_numel(&t) > 0)
+        join(s, data);
+    return WEFT_ERR_OK;
+}
+
 static weft_err give_stack(weft_flow *f, uint32_t i, const stack *s)
 {
     uint32_t result = f->layout.n_carried + i, axis = 0;
     weft_tensor t = s->round;
+    if (s->joined)
+        return give_joined(f, result, s);
     if (t.rank >= WEFT_RANK_MAX || !weft_flow_axis(f->attrs, true, i, (uint32_t)t.rank + 1, &axis))
         return fail(f, "an axis is out of range");
     for (int32_t d = t.rank; d > (int32_t)axis; d--)
@@ -272,10 +344,12 @@ static weft_err run_round(rounds *r, const weft_tensor **out)
 {
     weft_flow *f = r->f;
     const weft_flow_layout *l = &f->layout;
+    if (f->round)
+        WEFT_TRY(f->round(f, r->iteration));
     WEFT_TRY(f->run(f, 0, r->in, out));
     const weft_tensor *result = *out + l->first_out;
     for (uint32_t k = 0; k < l->n_stacked; k++)
-        WEFT_TRY(push(f, &r->stacked[k], &result[l->n_carried + k]));
+        WEFT_TRY(push(f, &r->stacked[k], k, &result[l->n_carried + k]));
     for (uint32_t k = 0; k < l->n_carried; k++)
         WEFT_TRY(keep(f, &r->carried[k], &result[k], &r->in[l->first_carried + k]));
     return WEFT_ERR_OK;
@@ -288,9 +362,12 @@ static weft_err give_results(rounds *r)
     for (uint32_t k = 0; k < l->n_carried; k++)
         WEFT_TRY(give_result(f, k, &r->in[l->first_carried + k]));
     for (uint32_t k = 0; k < l->n_stacked; k++) {
-        if (r->stacked[k].n == 0)
-            WEFT_TRY(f->shape(f, r->in, l->first_out + l->n_carried + k, &r->stacked[k].round));
-        WEFT_TRY(give_stack(f, k, &r->stacked[k]));
+        stack *s = &r->stacked[k];
+        if (s->n == 0) {
+            WEFT_TRY(f->shape(f, r->in, l->first_out + l->n_carried + k, &s->round));
+            s->joined = weft_flow_joined(f->attrs, k, (uint32_t)s->round.rank, &s->axis);
+        }
+        WEFT_TRY(give_stack(f, k, s));
     }
     return WEFT_ERR_OK;
 }
@@ -370,6 +447,7 @@ static weft_err run_scan(rounds *r)
         return fail(f, "the scanned inputs have no elements");
     for (int64_t t = 0; t < n; t++) {
         const weft_tensor *out;
+        r->iteration = t;
         for (uint32_t i = 0; i < l->n_sliced; i++)
             WEFT_TRY(take_slice(r, i, axis[i], t));
         WEFT_TRY(run_round(r, &out));
@@ -392,8 +470,10 @@ static weft_err run_rounds(weft_flow *f)
     }
     for (uint32_t k = 0; r.carried && k < l->n_carried; k++)
         drop(f, &r.carried[k]);
-    for (uint32_t k = 0; r.stacked && k < l->n_stacked; k++)
+    for (uint32_t k = 0; r.stacked && k < l->n_stacked; k++) {
         drop(f, &r.stacked[k].block);
+        drop(f, &r.stacked[k].sizes);
+    }
     for (uint32_t k = 0; r.slice && k < l->n_sliced; k++)
         drop(f, &r.slice[k]);
     free(r.in);

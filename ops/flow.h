@@ -46,6 +46,9 @@ bool weft_flow_layout_make(weft_op_id op, weft_attrs attrs, uint32_t n_in, uint3
 /* Axis of a scan: of sliced input i, or of stacked result i (`result`); false: not in [-rank,
  * rank). `rank` counts the axis. Axis 0 of a loop. */
 bool weft_flow_axis(weft_attrs attrs, bool result, uint32_t i, uint32_t rank, uint32_t *out);
+/* Whether the rounds' values of stacked result i of a loop, of this rank, are not stacked on a new
+ * axis but joined along one that they have, where their sizes may differ. */
+bool weft_flow_joined(weft_attrs attrs, uint32_t i, uint32_t rank, uint32_t *out_axis);
 
 /* One run of a node. Tensors with dtype NONE are absent. */
 typedef struct weft_flow {
@@ -66,6 +69,8 @@ typedef struct weft_flow {
     weft_err (*shape)(struct weft_flow *f, const weft_tensor *in, uint32_t k, weft_tensor *out);
     /* Memory for result i of this type; *data is NULL when the result is not wanted. */
     weft_err (*place)(struct weft_flow *f, uint32_t i, const weft_tensor *type, void **data);
+    /* Before each round of a loop or scan; an error ends it. May be NULL. */
+    weft_err (*round)(struct weft_flow *f, int64_t iteration);
     /* Reserve and release memory against a limit; may be NULL: no limit. */
     weft_err (*take)(struct weft_flow *f, uint64_t bytes);
     void (*give)(struct weft_flow *f, uint64_t bytes);
