@@ -171,6 +171,7 @@ struct weft_engine {
     uint32_t n_cpu;
     uint32_t gpu;            /* ordinal among the GPUs visible to this process */
     uint32_t sm_first, n_sm; /* green context; n_sm 0: the whole GPU */
+    double time_limit_s;     /* of a run, checked before each round of a loop; 0: none */
     uint64_t mem_limit_bytes;
     _Atomic uint64_t mem_bytes; /* in use: arenas, results, and weights on a device */
     bool share_memory;          /* sessions place activations in `memory` */

@@ -13,6 +13,7 @@ static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engi
     const weft_engine_options *o = options ? options : &defaults;
 
     e->mem_limit_bytes = o->mem_limit_bytes;
+    e->time_limit_s = o->time_limit_s;
     e->gpu = o->gpu;
     e->sm_first = o->sm_first;
     e->n_sm = o->n_sm;

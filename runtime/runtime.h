@@ -34,6 +34,7 @@ typedef struct weft_engine_options {
     /* A green context of n_sm multiprocessors, starting at multiprocessor sm_first; n_sm 0: the
      * whole GPU. Both are rounded to the partition size that the GPU supports. */
     uint32_t sm_first, n_sm;
+    double time_limit_s; /* a run that takes longer ends before the next round of a loop; 0: none */
     uint64_t mem_limit_bytes; /* limit for arenas, results, and weights on a GPU; 0: none */
     /* All sessions place their activations in one shared arena. Two sessions then must not run at
      * the same time, the outputs of a run are valid only until any session runs or is warmed, and

@@ -8,6 +8,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+double weft_session__now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
 
 /* One run of a launch. */
 typedef struct nested_run {
@@ -67,6 +75,7 @@ static weft_err run_body(weft_flow *f, uint32_t b, const weft_tensor *in, const 
     outer_symbols(r->s, body->program, body->known);
     *out = r->out[b];
     body->keep_nan = r->s->keep_nan;
+    body->stop_us = r->s->stop_us;
     return r->s->bodies->run(body, in, r->s->diag, r->out[b]);
 }
 
@@ -106,6 +115,18 @@ static weft_err place_result(weft_flow *f, uint32_t i, const weft_tensor *type, 
     return WEFT_ERR_OK;
 }
 
+/* A loop may run for ever: what ends it is the time that the user grants. */
+static weft_err check_time(weft_flow *f, int64_t iteration)
+{
+    const nested_run *r = f->user;
+    if (r->s->stop_us <= 0 || weft_session__now_us() < r->s->stop_us)
+        return WEFT_ERR_OK;
+    return weft_diag_error(f->diag, WEFT_ERR_INPUT, f->where,
+                           "%s: ended after %lld rounds: the run has taken %g s, the limit",
+                           weft_op_get(f->op)->name, (long long)iteration,
+                           r->s->engine->time_limit_s);
+}
+
 static weft_err take(weft_flow *f, uint64_t bytes)
 {
     nested_run *r = f->user;
@@ -133,6 +154,7 @@ static weft_err run(nested_run *r, weft_attrs attrs, const weft_tensor *in)
                    .run = run_body,
                    .shape = shape_body,
                    .place = place_result,
+                   .round = check_time,
                    .take = take,
                    .give = give};
     for (uint32_t b = 0; b < weft_flow_bodies(l->op); b++) {

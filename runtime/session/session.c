@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
@@ -104,13 +103,6 @@ const weft_bundle_program *weft_session_program(const weft_session *session)
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
 static weft_err fail_launch(weft_session *s, uint32_t i, weft_err err, weft_diag *diag)
 {
     const weft_bundle_launch *l = &s->program->launch[i];
@@ -121,7 +113,7 @@ static weft_err run_profiled(weft_session *s, weft_specialisation *spec, weft_di
 {
     for (uint32_t i = 0; i < s->program->n_launch; i++) {
         weft_specialisation_launch *l = &spec->launch[i];
-        double start = now_us();
+        double start = weft_session__now_us();
         weft_err err = WEFT_ERR_OK;
         if (l->run)
             err = l->run(l->state, l->arg);
@@ -129,7 +121,7 @@ static weft_err run_profiled(weft_session *s, weft_specialisation *spec, weft_di
             WEFT_TRY(weft_dynamic_shape__run(s, spec, i, diag));
         if (err != WEFT_ERR_OK)
             return fail_launch(s, i, err, diag);
-        s->sum_us[i] += now_us() - start;
+        s->sum_us[i] += weft_session__now_us() - start;
         s->time[i].variant = l->run       ? l->variant
                              : l->dynamic ? "dynamic shape"
                              : l->joined  ? "joined"
@@ -244,6 +236,8 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
                                "%u outputs are given, the model has %u", n_out,
                                s->program->n_output);
+    double limit_us = s->engine->time_limit_s * 1e6;
+    s->stop_us = limit_us > 0 ? weft_session__now_us() + limit_us : 0;
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
     weft_err err = run_or_repeat(s, in, diag, &spec);

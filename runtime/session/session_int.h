@@ -129,6 +129,7 @@ struct weft_session {
     weft_session **nested; /* [launch][body], opened when first run; NULL: none yet */
     int64_t *known;        /* of a body: per symbol, its value in the program around it, or -1 */
     weft_diag *diag;       /* of the run in progress */
+    double stop_us; /* the run in progress ends at this time of weft_session__now_us; 0: none */
     /* Profile. */
     bool keep_nan; /* the run is repeated because its kernels lost NaN */
     bool profile;
@@ -186,6 +187,8 @@ weft_err weft_launch__fail(weft_op_id op, weft_where where, weft_err err, weft_d
 /* Allocates memory that lives until the next run, 64-byte aligned. */
 WEFT_MUST_USE weft_err weft_dynamic_shape__alloc(weft_session *s, uint64_t bytes, weft_diag *diag,
                                                  void **out);
+/* Microseconds since an unspecified start. */
+double weft_session__now_us(void);
 /* Launches with bodies (nested.c). `slot`: operands, then results; copied. */
 WEFT_MUST_USE weft_err weft_nested__prepare(weft_session *s, uint32_t launch, weft_attrs attrs,
                                             const weft_slot *slot, weft_specialisation_launch *out);
