@@ -13,13 +13,18 @@
 
 enum { PARAM_ELEMS_MAX = 64 };
 
-/* The attribute that replaces an operand of integers. */
-static bool dims_attr(weft_passctx *cx, weft_val v, weft_attr_key key, weft_attr *out)
+/* The attribute that replaces an operand of integers. Sizes that data tells stay operands: the
+ * value whose dims they are may be dead once nobody asks for its shape. */
+static bool dims_attr(weft_passctx *cx, weft_module *m, weft_val v, weft_attr_key key,
+                      weft_attr *out)
 {
     uint32_t n = 0;
     const weft_dim *content = weft_contents_get(cx->contents, v, &n);
     if (!content)
         return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!weft_dim_is_const(content[i]) && weft_dim_is_data(weft_module_dims(m), content[i]))
+            return false;
     *out =
         (weft_attr){.key = (uint16_t)key, .kind = WEFT_KIND_DIMS, .n = n, .u = {.dims = content}};
     return true;
@@ -47,8 +52,8 @@ static bool floats_attr(weft_passctx *cx, const weft_module *m, weft_val v, weft
 }
 
 /* Float parameters: bounds of a clip (one number each) and scales of a resize (a list). */
-static bool param_attr(weft_passctx *cx, const weft_module *m, weft_node n, weft_val v,
-                       weft_attr_key key, weft_attr *out)
+static bool param_attr(weft_passctx *cx, weft_module *m, weft_node n, weft_val v, weft_attr_key key,
+                       weft_attr *out)
 {
     weft_dtype dtype = (weft_dtype)weft_val_ttype(m, v)->dtype;
     bool bound = key == WEFT_ATTR_MIN || key == WEFT_ATTR_MAX;
@@ -58,7 +63,7 @@ static bool param_attr(weft_passctx *cx, const weft_module *m, weft_node n, weft
      */
     if (bound || (weft_node_op(m, n) == WEFT_OP_RANGE && dtype != WEFT_DTYPE_I64))
         return false;
-    return dims_attr(cx, v, key, out);
+    return dims_attr(cx, m, v, key, out);
 }
 
 static bool move_params(weft_passctx *cx, weft_module *m, weft_node n)
