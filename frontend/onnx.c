@@ -115,6 +115,7 @@ static weft_err import_model(weft_onnx_ctx *cx)
     cx->contents = weft_contents_create(cx->m, cx->arena);
     cx->refused = weft_names_create(cx->arena);
     cx->known = weft_map_create(cx->arena);
+    cx->loose = weft_map_create(cx->arena);
     WEFT_TRY(weft_onnx__functions(cx, model));
     WEFT_TRY(weft_onnx__graph(cx, model->graph));
     cx->related = cx->apart && weft_onnx__relates_names(cx);

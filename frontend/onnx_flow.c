@@ -79,6 +79,9 @@ typedef struct body {
     uint32_t n_formal;
     list *list;
     uint32_t n_list;
+    bool is_branch;    /* of an If */
+    const bool *loose; /* [n_loose]: carried tensors of a loop whose rank is 0 or 1 */
+    uint32_t n_loose;
     weft_onnx_nest nest;
     bool whole; /* all outputs are there */
 } body;
@@ -120,6 +123,8 @@ static weft_err bind_formal(weft_onnx_call *c, weft_onnx_scope *scope, body *b)
         if (!l)
             e->val = weft_graph_add_input(b->nest.g, weft_arena_printf(cx->arena, "in%u", at),
                                           weft_type_intern(cx->m, &b->formal[at]));
+        if (!l && at >= LOOP_FIRST && at - LOOP_FIRST < b->n_loose && b->loose[at - LOOP_FIRST])
+            weft_onnx__set_loose(cx, e->val);
         at += !l;
     }
     /* Captures follow the other inputs. */
@@ -167,6 +172,18 @@ static weft_err give_appended(weft_onnx_call *c, body *b, list *l, weft_val out)
     return WEFT_ERR_OK;
 }
 
+/* Output `at` of the graph of the body, of rank 1 if the loop needs that. */
+static weft_err settle_output(weft_onnx_call *c, const body *b, uint32_t at, weft_val *out)
+{
+    if (at > 0 && at - 1 < b->n_loose)
+        return b->loose[at - 1] ? weft_onnx__make_loose(c, out) : WEFT_ERR_OK;
+    bool is_condition = b->loose && at == 0;
+    if (b->is_branch || is_condition || !weft_onnx__is_loose(c->cx, *out))
+        return WEFT_ERR_OK;
+    return weft_onnx__fail(c, WEFT_ERR_UNSUP, "%s: output %u has rank 0 or 1, as data decides",
+                           b->attr, at);
+}
+
 static weft_err fill_body(weft_onnx_call *c, body *b)
 {
     weft_onnx_ctx *cx = c->cx;
@@ -185,6 +202,7 @@ static weft_err fill_body(weft_onnx_call *c, body *b)
         if (weft_onnx__is_sequence(out[i]))
             return weft_onnx__fail(c, WEFT_ERR_UNSUP,
                                    "%s: output %zu is a sequence: return tensors", b->attr, i);
+        WEFT_TRY(settle_output(c, b, weft_graph_output_count(b->nest.g), &out[i]));
         weft_graph_add_output(b->nest.g, weft_arena_printf(cx->arena, "out%zu", i), out[i]);
     }
     for (uint32_t i = 0; i < b->n_list && b->whole; i++)
@@ -264,9 +282,32 @@ static weft_err inline_branch(weft_onnx_call *c, const char *attr)
     return WEFT_ERR_OK;
 }
 
+/* One element of rank 0 in one branch and of rank 1 in the other. */
+static weft_err join_ranks(weft_onnx_call *c, body *const *b, bool *out_loose)
+{
+    weft_onnx_ctx *cx = c->cx;
+    weft_graph *around = cx->g;
+    weft_err err = WEFT_ERR_OK;
+    for (uint32_t i = 0; i < c->n_listed; i++) {
+        weft_val v[2] = {weft_graph_output(b[0]->nest.g, i), weft_graph_output(b[1]->nest.g, i)};
+        bool any = weft_onnx__is_loose(cx, v[0]) || weft_onnx__is_loose(cx, v[1]) ||
+                   weft_onnx__type(c, v[0])->rank != weft_onnx__type(c, v[1])->rank;
+        out_loose[i] = any && weft_onnx__is_single(cx, v[0]) && weft_onnx__is_single(cx, v[1]);
+        for (int k = 0; k < 2 && out_loose[i] && err == WEFT_ERR_OK; k++) {
+            cx->g = b[k]->nest.g;
+            err = weft_onnx__make_loose(c, &v[k]);
+            if (err == WEFT_ERR_OK)
+                weft_graph_set_output(cx->g, i, v[k]);
+        }
+    }
+    cx->g = around;
+    return err;
+}
+
 static weft_err import_branches(weft_onnx_call *c)
 {
-    body yes = {.attr = "then_branch"}, no = {.attr = "else_branch"};
+    body yes = {.attr = "then_branch", .is_branch = true};
+    body no = {.attr = "else_branch", .is_branch = true};
     body *const both[] = {&yes, &no};
     for (int i = 0; i < 2; i++) {
         WEFT_TRY(get_graph(c, both[i]->attr, &both[i]->graph));
@@ -275,7 +316,14 @@ static weft_err import_branches(weft_onnx_call *c)
                                    both[i]->attr, both[i]->graph->n_output, c->n_listed);
         WEFT_TRY(import_body(c, both[i]));
     }
-    return put_plain(c, both, 2, 1, c->n_listed);
+    bool *loose = weft_arena_array(c->cx->arena, c->n_listed, sizeof *loose);
+    if (yes.whole && no.whole)
+        WEFT_TRY(join_ranks(c, both, loose));
+    WEFT_TRY(put_plain(c, both, 2, 1, c->n_listed));
+    for (uint32_t i = 0; i < c->n_out; i++)
+        if (loose[i] && c->out[i].i)
+            weft_onnx__set_loose(c->cx, c->out[i]);
+    return WEFT_ERR_OK;
 }
 
 /* The bodies of a node that is not made are removed. */
@@ -386,9 +434,11 @@ weft_err weft_onnx_hook_if(weft_onnx_call *c)
 typedef struct rounds {
     body body;
     weft_ttype *formal;
-    const weft_val *carried; /* operands */
+    weft_val *carried; /* operands */
     uint32_t first, n_carried;
-    bool *open; /* [carried][dim]: changes from round to round */
+    bool *open;       /* [carried][dim]: changes from round to round */
+    bool *loose;      /* [carried]: rank 0 or 1 */
+    bool needs_round; /* the operands of carried values that no round reads were replaced */
 } rounds;
 
 /* ir/body.c: a body takes such a dim as a symbol of its own. */
@@ -429,6 +479,51 @@ static bool open_changed(weft_onnx_call *c, rounds *r)
     return changed;
 }
 
+/* Whether the body reads carried value i. */
+static bool is_read(const weft_onnx_call *c, const rounds *r, uint32_t i)
+{
+    const weft_graph *g = r->body.nest.g;
+    weft_val v = weft_graph_input(g, r->first + i);
+    for (uint32_t k = 0; k < weft_graph_output_count(g); k++)
+        if (weft_graph_output(g, k).i == v.i)
+            return true;
+    return weft_val_use_count(c->cx->m, v) > 0;
+}
+
+/* An operand of the type that the rounds give; it has no elements. */
+static weft_val make_unread(weft_onnx_call *c, const weft_ttype *type)
+{
+    const int64_t none[WEFT_RANK_MAX] = {0};
+    return weft_onnx__const(c, (weft_dtype)type->dtype, none, type->rank, NULL);
+}
+
+/* Rounds that give a carried value another rank than it has: one element of rank 0 or 1 is loose;
+ * one that no round reads begins with the rank that rounds give. *out: the body is to be read
+ * again. */
+static weft_err fix_ranks(weft_onnx_call *c, rounds *r, bool *out)
+{
+    weft_onnx_build b = {.c = c};
+    const weft_dim one = 1;
+    *out = false;
+    for (uint32_t i = 0; c->row->op == WEFT_OP_LOOP && i < r->n_carried; i++) {
+        weft_val to = weft_graph_output(r->body.nest.g, 1 + i);
+        const weft_ttype *in = weft_onnx__type(c, r->carried[i]), *type = weft_onnx__type(c, to);
+        if (r->loose[i] || in->dtype != type->dtype ||
+            (in->rank == type->rank && !weft_onnx__is_loose(c->cx, to)))
+            continue;
+        if (weft_onnx__is_single(c->cx, to) && weft_onnx__is_single(c->cx, r->carried[i])) {
+            if (in->rank == 0)
+                r->carried[i] = weft_onnx__reshape(&b, r->carried[i], &one, 1);
+            *out = r->loose[i] = true;
+        } else if (in->rank != type->rank && type->rank > 0 && !is_read(c, r, i)) {
+            r->carried[i] = make_unread(c, type);
+            memset(&r->open[i * WEFT_RANK_MAX], 1, WEFT_RANK_MAX);
+            *out = r->needs_round = true;
+        }
+    }
+    return b.err;
+}
+
 /* Reads the body without messages and without effect on what is reported later. */
 static bool try_body(weft_onnx_call *c, rounds *r)
 {
@@ -440,13 +535,19 @@ static bool try_body(weft_onnx_call *c, rounds *r)
 /* Twice with known dims, then with all of them open. */
 static weft_err import_rounds(weft_onnx_call *c, rounds *r)
 {
-    enum { TRIES = 2 };
+    enum { TRIES = 2, FIXES = 4 };
+    uint32_t n_fix = 0;
+    bool fixed = false;
     uint32_t n_graph = weft_graph_count(c->cx->m);
     for (int i = 0; i < TRIES; i++) {
         set_carried(c, r);
         bool ok = try_body(c, r);
-        if (ok && !open_changed(c, r))
+        if (ok && n_fix++ < FIXES)
+            WEFT_TRY(fix_ranks(c, r, &fixed));
+        if (ok && !fixed && !open_changed(c, r))
             return WEFT_ERR_OK;
+        i = fixed ? -1 : i;
+        fixed = false;
         weft_body_drop(c->cx->m, n_graph);
         if (!ok)
             break;
@@ -456,14 +557,21 @@ static weft_err import_rounds(weft_onnx_call *c, rounds *r)
     return import_body(c, &r->body);
 }
 
-static weft_err start_rounds(weft_onnx_call *c, const weft_val *carried, uint32_t n_carried,
+static weft_err start_rounds(weft_onnx_call *c, weft_val *carried, uint32_t n_carried,
                              uint32_t first, uint32_t n_formal, rounds *out)
 {
     *out = (rounds){.carried = carried, .n_carried = n_carried, .first = first};
     out->formal = weft_arena_array(c->cx->arena, n_formal, sizeof *out->formal);
     out->open =
         weft_arena_array(c->cx->arena, (size_t)n_carried + 1, WEFT_RANK_MAX * sizeof *out->open);
+    out->loose = weft_arena_array(c->cx->arena, (size_t)n_carried + 1, sizeof *out->loose);
     out->body = (body){.attr = "body", .formal = out->formal, .n_formal = n_formal};
+    if (c->row->op == WEFT_OP_LOOP) {
+        out->body.loose = out->loose;
+        out->body.n_loose = n_carried;
+    }
+    for (uint32_t i = 0; i < n_carried; i++)
+        out->loose[i] = weft_onnx__is_loose(c->cx, carried[i]);
     for (uint32_t i = 0; i < n_carried; i++)
         if (!carried[i].i)
             return weft_onnx__fail(c, WEFT_ERR_INPUT, "a carried value is missing");
@@ -644,7 +752,12 @@ static weft_err import_loop(weft_onnx_call *c)
     weft_val *out = weft_arena_array(c->cx->arena, (size_t)n_result + 1, sizeof *out);
     if (n_result == 0) /* lists only, which it leaves as they are */
         return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a loop without a result");
+    if (r.needs_round)
+        weft_onnx__put(c, WEFT_ATTR_OF_INT(MIN_ROUNDS, 1));
     WEFT_TRY(put_node(c, &(body *){&r.body}, 1, in, n_in, out, n_result));
+    for (uint32_t i = 0; i < r.n_carried; i++)
+        if (r.loose[i])
+            weft_onnx__set_loose(c->cx, out[i]);
     return give_results(c, &r.body, n_carried, out, n_result);
 }
 

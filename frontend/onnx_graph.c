@@ -285,6 +285,12 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                            name);
         if (e->bind != WEFT_ONNX_BOUND)
             continue;
+        if (weft_onnx__is_loose(cx, e->val))
+            return weft_diag_error(
+                cx->diag, WEFT_ERR_UNSUP, where,
+                "output \"%s\" is of rank 0 or 1, as data decides: reshape it in "
+                "the model",
+                name);
         if (weft_onnx__is_sequence(e->val))
             return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
                                    "output \"%s\" is a sequence: return its elements instead",

@@ -167,6 +167,7 @@ typedef struct weft_onnx_ctx {
     weft_names *fn_names; /* id i: fn[i - 1] */
     uint32_t n_nodes, n_bodies;
     WEFT_VEC(weft_onnx_sequence) sequences;
+    weft_map *loose;     /* values of rank 0 or 1, as data decides (onnx_loose.c) */
     weft_names *refused; /* operators already reported */
     /* Imports the initialisers and nodes of a graph in an attribute. A pointer, because the hooks
      * that call it are below the functions that import nodes. */
@@ -282,6 +283,21 @@ WEFT_MUST_USE weft_err weft_onnx__functions(weft_onnx_ctx *cx, const Onnx__Model
 /* Reads the imports of a model or of the function `owner`. */
 WEFT_MUST_USE weft_err weft_onnx__opsets(weft_onnx_ctx *cx, Onnx__OperatorSetIdProto *const *import,
                                          size_t n, const char *owner, weft_onnx_opsets *out);
+
+/* -- One element of rank 0 or 1: onnx_loose.c ------------------------------------------------- */
+
+/* Branches of an If, or rounds of a loop, may give one element of rank 0 in one case and of rank 1
+ * in the other. The value is of rank 1 here and marked; where its rank could be seen, the node is
+ * refused. */
+struct weft_onnx_call;
+bool weft_onnx__is_loose(const weft_onnx_ctx *cx, weft_val v);
+void weft_onnx__set_loose(weft_onnx_ctx *cx, weft_val v);
+/* One element, of rank 0 or 1 with known dims. */
+bool weft_onnx__is_single(const weft_onnx_ctx *cx, weft_val v);
+/* The value with rank 1, marked. */
+WEFT_MUST_USE weft_err weft_onnx__make_loose(struct weft_onnx_call *c, weft_val *v);
+/* OK if the node does not show the rank of a loose operand; *out: its results are loose too. */
+WEFT_MUST_USE weft_err weft_onnx__check_loose(struct weft_onnx_call *c, bool *out);
 
 /* -- Strings: onnx_strings.c ------------------------------------------------------------------ */
 

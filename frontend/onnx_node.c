@@ -309,8 +309,13 @@ static weft_err call_hook(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx_
     WEFT_TRY(resolve_attrs(cx, scope, node, where, &c.proto, &c.n_proto));
     if (c.n_out == 0)
         return WEFT_ERR_OK; /* no result is wanted */
+    bool loose;
     WEFT_TRY(weft_onnx__check_sequences(&c));
+    WEFT_TRY(weft_onnx__check_loose(&c, &loose));
     WEFT_TRY(row->hook(&c));
+    for (uint32_t i = 0; i < c.n_out && loose; i++)
+        if (c.out[i].i)
+            weft_onnx__set_loose(cx, c.out[i]);
     bind_results(cx, scope, node, c.out, c.n_out);
     return WEFT_ERR_OK;
 }

@@ -58,6 +58,8 @@ weft_val weft_onnx__capture(weft_onnx_ctx *cx, weft_onnx_nest *nest, weft_val v)
     weft_type type = weft_body_capture_type(nest->g, nest->captured.at, nest->captured.len, v);
     weft_val inner = weft_graph_add_input(nest->g, name, type);
     weft_map_put(nest->inner, v.i, inner.i);
+    if (weft_onnx__is_loose(cx, v))
+        weft_onnx__set_loose(cx, inner);
     WEFT_VEC_PUSH(cx->arena, &nest->captured, v);
     const weft_dim *content = weft_contents_get(cx->contents, v, &n);
     weft_dim *known = content ? weft_arena_array(cx->arena, (size_t)n + 1, sizeof *known) : NULL;

@@ -420,14 +420,11 @@ weft_err weft_onnx_hook_identity(weft_onnx_call *c)
 
 weft_err weft_onnx__check_sequences(const weft_onnx_call *c)
 {
-    static const weft_onnx_hook takes[] = {weft_onnx_hook_sequence_at,
-                                           weft_onnx_hook_sequence_length,
-                                           weft_onnx_hook_sequence_insert,
-                                           weft_onnx_hook_sequence_erase,
-                                           weft_onnx_hook_concat_from_sequence,
-                                           weft_onnx_hook_optional,
-                                           weft_onnx_hook_optional_has_element,
-                                           weft_onnx_hook_identity};
+    static const weft_onnx_hook takes[] = {
+        weft_onnx_hook_sequence_at,          weft_onnx_hook_sequence_length,
+        weft_onnx_hook_sequence_insert,      weft_onnx_hook_sequence_erase,
+        weft_onnx_hook_concat_from_sequence, weft_onnx_hook_optional,
+        weft_onnx_hook_optional_has_element, weft_onnx_hook_identity};
     bool taken = c->row->op == WEFT_OP_LOOP;
     for (size_t i = 0; i < sizeof takes / sizeof takes[0]; i++)
         taken = taken || takes[i] == c->row->hook;

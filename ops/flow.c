@@ -396,6 +396,8 @@ static weft_err run_loop(rounds *r)
         WEFT_TRY(run_round(r, &out));
         WEFT_TRY(read_condition(f, &out[0], &go));
     }
+    if (r->iteration < weft_attrs_int(f->attrs, WEFT_ATTR_MIN_ROUNDS, 0))
+        return fail(f, "no round ran, but the ranks of its results are those that a round gives");
     return give_results(r);
 }
 

@@ -19,7 +19,8 @@ from worker import Refused, UNSUPPORTED, Worker
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 CONSTANTS = {"zero": np.int64(0), "one": np.int64(1), "two": np.int64(2), "last": np.int64(-1), "true": np.bool_(True),
-             "ends": np.array([0], np.int64), "half": np.float32(0.5)}
+             "ends": np.array([0], np.int64), "minus": np.array([-1], np.int64),
+             "half": np.float32(0.5)}
 
 
 def node(op, inputs, outputs, **attrs):
@@ -156,11 +157,11 @@ def refusal(worker, path, text):
     return "is not refused"
 
 
-def main():
+def run(cases):
     worker, bad = Worker(sys.argv[1]), 0
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "m.onnx")
-        for name, (nodes, inputs, outputs, runs) in CASES.items():
+        for name, (nodes, inputs, outputs, runs) in cases.items():
             if sys.argv[2:] and name not in sys.argv[2:]:
                 continue
             with open(path, "wb") as f:
@@ -173,9 +174,9 @@ def main():
             if text:
                 print(f"{name}: {text}")
     worker.close()
-    print(f"{len(CASES)} models, {bad} wrong")
-    return 1 if bad else 0
+    print(f"{len(cases)} models, {bad} wrong")
+    sys.exit(1 if bad else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(CASES)
