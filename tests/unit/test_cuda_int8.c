@@ -245,10 +245,12 @@ static void check_random(void (*put)(maker *, int64_t *), uint64_t seed, bool ex
 /* -- Packed weights ------------------------------------------------------------------------------
  */
 
-/* A graph with one matmul_nbits, its weights drawn bytes: also of the padding of last blocks. */
+/* A graph with one matmul_nbits, its weights drawn bytes: also of the padding of last blocks. Sums
+ * of f32 are compared with the largest of several columns, because one alone may cancel to almost
+ * nothing. */
 static void put_nbits(maker *k, int64_t *out_rows)
 {
-    int64_t bits = ANY(k, 2, 4, 4, 8), block = ANY(k, 16, 32, 64), n = ANY(k, 1, 5, 24, 70);
+    int64_t bits = ANY(k, 2, 4, 4, 8), block = ANY(k, 16, 32, 64), n = ANY(k, 5, 24, 70);
     int64_t depth = ANY(k, 7, 16, 33, 96, 130), m = ANY(k, 1, 3, 8, 9, 40);
     int64_t blocks = (depth + block - 1) / block, bytes = block * bits / 8;
     bool zeros = chance(k, 5), symbolic = chance(k, 3);
