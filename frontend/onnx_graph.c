@@ -66,7 +66,8 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft
     if (type && type->value_case != ONNX__TYPE_PROTO__VALUE__NOT_SET && !is_tensor)
         return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
                                "input \"%s\" is no tensor: sequences, optionals, maps and sparse "
-                               "tensors are not supported",
+                               "tensors are not supported; export a model that takes their tensors "
+                               "as inputs",
                                v->name);
     if (!is_tensor || !type->tensor_type)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "input \"%s\" has no type",
@@ -76,8 +77,11 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft
     weft_dtype dtype = weft_onnx__dtype(t->elem_type, &type_name);
     if (dtype == WEFT_DTYPE_NONE)
         return weft_diag_error(cx->diag, t->elem_type ? WEFT_ERR_UNSUP : WEFT_ERR_INPUT, where,
-                               "input \"%s\" of data type %d (%s) is not supported", v->name,
-                               t->elem_type, type_name);
+                               "input \"%s\" of data type %d (%s) is not supported%s", v->name,
+                               t->elem_type, type_name,
+                               t->elem_type == ONNX__TENSOR_PROTO__DATA_TYPE__STRING
+                                   ? ": encode strings as numbers before the model"
+                                   : "");
     if (!t->shape)
         return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
                                "input \"%s\" without a shape is not supported", v->name);

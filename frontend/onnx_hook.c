@@ -361,7 +361,10 @@ weft_err weft_onnx_hook_center_crop_pad(weft_onnx_call *c)
     WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
     const weft_dim *shape = weft_contents_get(c->cx->contents, c->in[1], &n);
     if (!shape)
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a shape that is not constant is not supported");
+        return weft_onnx__fail(
+            c, WEFT_ERR_UNSUP,
+            "a shape that is not constant is not supported: fix the input that it "
+            "depends on with `values:` of a set file");
     if (n != (axes ? n_axes : x.rank) || n > WEFT_RANK_MAX)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u sizes, rank %u", n, x.rank);
     weft_dim axis[WEFT_RANK_MAX], start[WEFT_RANK_MAX], end[WEFT_RANK_MAX];

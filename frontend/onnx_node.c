@@ -224,7 +224,13 @@ static weft_err find_row(weft_onnx_ctx *cx, const weft_onnx_scope *scope,
             why ? weft_arena_printf(cx->arena, "is not supported: %s", why) : "is not supported";
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, what, 0);
     }
-    if (version < row->first || version > (row->last ? row->last : last))
+    if (version < row->first)
+        return refuse_operator(cx, node, where, WEFT_ERR_UNSUP,
+                               weft_arena_printf(cx->arena,
+                                                 "is not supported: export with opset %d or newer",
+                                                 row->first),
+                               version);
+    if (version > (row->last ? row->last : last))
         return refuse_operator(cx, node, where, WEFT_ERR_UNSUP, "is not supported", version);
     if (domain == WEFT_ONNX_DEFAULT && !weft_onnx__is_read(op, version)) {
         const char *what = weft_arena_printf(
