@@ -4,6 +4,13 @@
  * per = 32 / bits, low bits first, so that shifting all words by bits * j gives elements d * per +
  * j: the order in which `order` stores x. A block is 2^shift words; each lane has the scale of its
  * word. Weights are counted from the middle of their range. */
+
+/* The sanitizers keep gcc from unrolling, which it warns of. */
+#if defined __SANITIZE_ADDRESS__
+#define UNROLL_16
+#else
+#define UNROLL_16 _Pragma("GCC unroll 16")
+#endif
 typedef vf lanes16[GROUP];
 
 /* Elements j of the words, minus 2^(bits - 1). */
@@ -86,7 +93,7 @@ INLINE void nbits_tile(const weft_vec_nbits *s, int bits, int R, int C, float *o
                     for (int r = 0; r < R; r++)
                         part[r] = z * load(at + (size_t)r * s->x_stride + per * 16 + i * LANES);
                 }
-#pragma GCC unroll 16
+                UNROLL_16
                 for (int j = 0; j < per; j++) {
                     vf w = nbits_take(words[i], bits, j);
                     for (int r = 0; r < R; r++)
@@ -168,7 +175,7 @@ INLINE void nbits_unpack_of(const weft_vec_nbits *s, int bits, float *w, const u
         nbits_lanes(s, from, zero, g);
     for (int i = 0; i < GROUP; i++) {
         vf z = zero ? splat((float)(1 << (bits - 1))) - from[i] : splat(0);
-#pragma GCC unroll 16
+        UNROLL_16
         for (int j = 0; j < 32 / bits; j++)
             store(w + j * 16 + i * LANES, (nbits_take(words[i], bits, j) + z) * by[i]);
     }
