@@ -44,18 +44,26 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim lef
                           weft_cuda_variant out[WEFT_CUDA_VARIANTS_MAX]);
 /* The number of tiles of `bm` rows in all runs. */
 weft_dim weft_cuda__row_tiles(weft_cuda *cu, const weft_cuda_extent *e, uint32_t bm);
-/* Bytes of scratch memory for the partial sums of a variant, for result 0. */
-weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v);
-/* Emits the kernel that adds partial sums. `bias` names a parameter for operand 2, which has one
- * element for each coordinate along `axis`; NULL: no bias. Other parameters as in
- * weft_cuda__sum_epilogue. */
-WEFT_MUST_USE weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v,
-                                            weft_dim scratch, int32_t axis, bool bias, float alpha,
-                                            float beta, uint32_t addend);
-static inline uint32_t weft_cuda__tile_threads(const weft_cuda_tile *t)
-{
-    return t->warps_m * t->warps_n * 32;
-}
+
+/* A kernel of a variant under construction. Its parameter y is result 0, or scratch memory for
+ * the partial sums. */
+typedef struct weft_cuda_tiled {
+    weft_cuda_kernel *kernel;
+    const weft_cuda_variant *variant;
+    const char *first; /* index of the first element of y that a block's part writes */
+    weft_dim scratch;
+} weft_cuda_tiled;
+
+/* `tile`: that of the variant, or a form of it; `name` is completed by the tile's size. */
+weft_cuda_tiled weft_cuda__begin_tiled(weft_cuda *cu, const weft_cuda_variant *v,
+                                       const weft_cuda_tile *tile, const char *name);
+/* Adds the parameter y, behind the operands. */
+void weft_cuda__add_result(weft_cuda_tiled *t);
+/* Launches the kernel and, if the depth is split, emits the kernel that adds the partial sums.
+ * `bias`: operand 2 has one element for each coordinate along `axis`, which is added too. Other
+ * parameters as in weft_cuda__sum_epilogue. */
+WEFT_MUST_USE weft_err weft_cuda__end_tiled(const weft_cuda_tiled *t, int32_t axis, bool bias,
+                                            float alpha, float beta, uint32_t addend);
 /* The template arguments BM to TF32 as text: "128, 128, 2, 4, 3, false". */
 const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t);
 

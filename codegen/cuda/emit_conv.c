@@ -48,31 +48,20 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
 {
     const weft_cuda_tile *t = v->tile;
     weft_arena *arena = weft_cuda__arena(cu);
-    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}", *to = "y";
-    weft_cuda_kernel *k =
-        weft_cuda__kernel(cu, weft_arena_printf(arena, "%s_%s_%ux%u", fn, type, t->bm, t->bn),
-                          weft_cuda__tile_threads(t));
-    weft_dim scratch =
-        v->parts > 1 ? weft_cuda__scratch_bytes(cu, weft_cuda__parts_bytes(cu, v)) : 0;
-    weft_cuda__min_blocks(k, t->min_blocks);
+    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}";
+    weft_cuda_tiled tiled =
+        weft_cuda__begin_tiled(cu, v, t, weft_arena_printf(arena, "%s_%s", fn, type));
+    weft_cuda_kernel *k = tiled.kernel;
     add_operands(k, p);
-    if (v->parts > 1) {
-        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
-        weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
-        to = weft_arena_printf(arena, "y + blockIdx.y * (size_t)%s", weft_cuda__number(k, all));
-    } else {
-        weft_cuda__out(k, "y", 0);
-    }
+    weft_cuda__add_result(&tiled);
     weft_cuda__print_conv(k, p, true);
     if (v->parts == 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
     bool biased = has_bias(cu) && v->parts == 1;
-    weft_buf_printf(weft_cuda__body(k), "    %s<%s, %s, %u>(x, w, %s%s%s, %s, s, %s);\n", fn, type,
-                    weft_cuda__tile_text(cu, t), v->each, biased ? "" : "(const ",
-                    biased ? "bias" : type, biased ? "" : " *)0", to, post);
-    weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
-    return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, 1, has_bias(cu), 1, 1, UINT32_MAX)
-                        : WEFT_ERR_OK;
+    weft_buf_printf(weft_cuda__body(k), "    %s<%s, %s, %u>(x, w, %s%s%s, y + %s, s, %s);\n", fn,
+                    type, weft_cuda__tile_text(cu, t), v->each, biased ? "" : "(const ",
+                    biased ? "bias" : type, biased ? "" : " *)0", tiled.first, post);
+    return weft_cuda__end_tiled(&tiled, 1, has_bias(cu), 1, 1, UINT32_MAX);
 }
 
 static bool is_depthwise(const problem *p)

@@ -325,29 +325,19 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
 {
     const weft_cuda_tile *t = v->tile;
     weft_arena *arena = weft_cuda__arena(cu);
-    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}", *first = "0";
-    weft_cuda_kernel *k =
-        weft_cuda__kernel(cu, weft_arena_printf(arena, "gemm_%s_%ux%u", type, t->bm, t->bn),
-                          weft_cuda__tile_threads(t));
-    weft_dim scratch =
-        v->parts > 1 ? weft_cuda__scratch_bytes(cu, weft_cuda__parts_bytes(cu, v)) : 0;
-    weft_cuda__min_blocks(k, t->min_blocks);
+    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}";
+    weft_cuda_tiled tiled =
+        weft_cuda__begin_tiled(cu, v, t, weft_arena_printf(arena, "gemm_%s", type));
+    weft_cuda_kernel *k = tiled.kernel;
     weft_cuda__include(k, "gemm.cuh");
     weft_cuda__in(k, "a", 0);
     weft_cuda__in(k, "b", 1);
-    if (v->parts > 1)
-        weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
-    else
-        weft_cuda__out(k, "y", 0);
+    weft_cuda__add_result(&tiled);
     const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
     const char *depth = weft_cuda__number(k, p->k);
-    if (v->parts > 1) {
-        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
-        first = weft_arena_printf(arena, "blockIdx.y * (size_t)%s", weft_cuda__number(k, all));
-    } else {
+    if (v->parts <= 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, p->alpha, p->beta, p->addend,
                                          &post));
-    }
     const char *at_a = offset_text(k, p, p->step_a, "place.batch");
     const char *at_b = offset_text(k, p, p->step_b, "place.batch");
     weft_buf_printf(weft_cuda__body(k),
@@ -356,12 +346,9 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
                     "        %s + place.batch * (size_t)%s * %s, place, %s, %s, %s, %s);\n",
                     m, n, t->bm, t->bn, type, weft_cuda__tile_text(cu, t),
                     p->trans_a ? "true" : "false", p->trans_b ? "true" : "false", v->each, at_a,
-                    p->trans_a ? m : depth, at_b, p->trans_b ? depth : n, first, m, n, m, n, depth,
-                    post);
-    weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
-    return v->parts > 1
-               ? weft_cuda__sum_parts(cu, v, scratch, -1, false, p->alpha, p->beta, p->addend)
-               : WEFT_ERR_OK;
+                    p->trans_a ? m : depth, at_b, p->trans_b ? depth : n, tiled.first, m, n, m, n,
+                    depth, post);
+    return weft_cuda__end_tiled(&tiled, -1, false, p->alpha, p->beta, p->addend);
 }
 
 /* Emits the plain kernel for f64 and integers. */

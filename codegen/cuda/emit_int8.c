@@ -530,8 +530,7 @@ weft_err weft_cuda_emit_qlinear_matmul(weft_cuda *cu, weft_node n)
     return emit_matmul(cu, &of_qlinear);
 }
 
-/* -- Convolutions
- * ------------------------------------------------------------------------------------ */
+/* -- Convolutions ------------------------------------------------------------------------------ */
 
 /* One zero point and one scale of the image; of weights one, or one for each output channel. */
 static weft_err check_conv(weft_cuda *cu, const operands *o, const weft_cuda_conv *s)

@@ -95,32 +95,22 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_exte
 {
     const weft_cuda_tile t = fit_tile(p, v->tile);
     weft_arena *arena = weft_cuda__arena(cu);
-    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}", *first = "0";
-    weft_cuda_kernel *k =
-        weft_cuda__kernel(cu, weft_arena_printf(arena, "low_rank_%s_%ux%u", type, t.bm, t.bn),
-                          weft_cuda__tile_threads(&t));
-    weft_dim scratch =
-        v->parts > 1 ? weft_cuda__scratch_bytes(cu, weft_cuda__parts_bytes(cu, v)) : 0;
-    weft_cuda__min_blocks(k, t.min_blocks);
+    const char *type = weft_dtype_name(p->dtype), *post = "no_post{}";
+    weft_cuda_tiled tiled =
+        weft_cuda__begin_tiled(cu, v, &t, weft_arena_printf(arena, "low_rank_%s", type));
+    weft_cuda_kernel *k = tiled.kernel;
     weft_cuda__include(k, "low_rank.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__in(k, "w", 1);
     print_place(k, p, &t, weft_cuda__row_tiles(cu, e, t.bm));
-    if (v->parts > 1) {
-        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
-        weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
-        first = weft_arena_printf(arena, "blockIdx.y * (size_t)%s", weft_cuda__number(k, all));
-    } else {
-        weft_cuda__out(k, "y", 0);
+    weft_cuda__add_result(&tiled);
+    if (v->parts <= 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, 1, p->bias, &post));
-    }
     weft_buf_printf(weft_cuda__body(k),
                     "    low_rank<%s, %s, %s, %u, %u>(x, w, y, %s, place, %s, %s, %s);\n", type,
                     weft_cuda__tile_text(cu, &t), p->trans_b ? "true" : "false", p->padded, v->each,
-                    first, weft_cuda__number(k, p->n), weft_cuda__number(k, p->k), post);
-    weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
-    return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, -1, false, 1, 1, p->bias)
-                        : WEFT_ERR_OK;
+                    tiled.first, weft_cuda__number(k, p->n), weft_cuda__number(k, p->k), post);
+    return weft_cuda__end_tiled(&tiled, -1, false, 1, 1, p->bias);
 }
 
 weft_err weft_cuda_emit_low_rank(weft_cuda *cu, weft_node n)

@@ -51,31 +51,17 @@ static void emit_warps(weft_cuda *cu, const problem *p, weft_dim taken)
 static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_variant *v)
 {
     const weft_cuda_tile *t = v->tile;
-    const char *first = "0";
-    weft_cuda_kernel *k = weft_cuda__kernel(
-        cu, weft_arena_printf(weft_cuda__arena(cu), "gemm_packed_%ux%u", t->bm, t->bn),
-        weft_cuda__tile_threads(t));
-    weft_dim scratch =
-        v->parts > 1 ? weft_cuda__scratch_bytes(cu, weft_cuda__parts_bytes(cu, v)) : 0;
-    weft_cuda__min_blocks(k, t->min_blocks);
+    weft_cuda_tiled tiled = weft_cuda__begin_tiled(cu, v, t, "gemm_packed");
+    weft_cuda_kernel *k = tiled.kernel;
     add_operands(k, p);
-    if (v->parts > 1) {
-        weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
-        weft_cuda__scratch(k, "y", WEFT_DTYPE_F32, scratch, false);
-        first = weft_arena_printf(weft_cuda__arena(cu), "blockIdx.y * (size_t)%s",
-                                  weft_cuda__number(k, all));
-    } else {
-        weft_cuda__out(k, "y", 0);
-    }
+    weft_cuda__add_result(&tiled);
     const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
     weft_buf_printf(weft_cuda__body(k),
                     "    const gemm_place place(%s, %s, %u, %u);\n"
                     "    gemm_packed<%s, %u>(x, w, y, %s, place, %s, %s, %s);\n",
-                    m, n, t->bm, t->bn, weft_cuda__tile_text(cu, t), v->each, first, m, n,
+                    m, n, t->bm, t->bn, weft_cuda__tile_text(cu, t), v->each, tiled.first, m, n,
                     weft_cuda__number(k, p->k));
-    weft_cuda__launch(k, v->blocks, v->parts, 1, 0);
-    return v->parts > 1 ? weft_cuda__sum_parts(cu, v, scratch, -1, false, 1, 1, UINT32_MAX)
-                        : WEFT_ERR_OK;
+    return weft_cuda__end_tiled(&tiled, -1, false, 1, 1, UINT32_MAX);
 }
 
 weft_err weft_cuda_emit_matmul_nbits(weft_cuda *cu, weft_node node)

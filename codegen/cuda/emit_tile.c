@@ -134,9 +134,11 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim lef
     return count;
 }
 
-/* -- Parts ------------------------------------------------------------------------------------- */
+/* -- Kernels ------------------------------------------------------------------------------------
+ */
 
-weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v)
+/* Bytes of scratch memory for the partial sums of a variant, for result 0. */
+static weft_dim parts_bytes(weft_cuda *cu, const weft_cuda_variant *v)
 {
     weft_dim n = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
     /* With more elements this variant does not run. */
@@ -145,8 +147,9 @@ weft_dim weft_cuda__parts_bytes(weft_cuda *cu, const weft_cuda_variant *v)
     return weft_cuda__mul(cu, n, (int64_t)v->parts * 4);
 }
 
-weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_dim scratch,
-                              int32_t axis, bool bias, float alpha, float beta, uint32_t addend)
+/* Emits the kernel that adds the partial sums. */
+static weft_err sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_dim scratch, int32_t axis,
+                          bool bias, float alpha, float beta, uint32_t addend)
 {
     enum { THREADS = 256 };
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
@@ -177,4 +180,41 @@ weft_err weft_cuda__sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_di
     weft_dim blocks = weft_cuda__ceil_div(cu, weft_cuda__numel(cu, o), THREADS);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, v->taken), 1, 1, 0);
     return WEFT_ERR_OK;
+}
+
+weft_cuda_tiled weft_cuda__begin_tiled(weft_cuda *cu, const weft_cuda_variant *v,
+                                       const weft_cuda_tile *tile, const char *name)
+{
+    name = weft_arena_printf(weft_cuda__arena(cu), "%s_%ux%u", name, tile->bm, tile->bn);
+    uint32_t threads = tile->warps_m * tile->warps_n * 32;
+    weft_cuda_tiled t = {.kernel = weft_cuda__kernel(cu, name, threads),
+                         .variant = v,
+                         .first = "0",
+                         .scratch =
+                             v->parts > 1 ? weft_cuda__scratch_bytes(cu, parts_bytes(cu, v)) : 0};
+    weft_cuda__min_blocks(t.kernel, tile->min_blocks);
+    return t;
+}
+
+void weft_cuda__add_result(weft_cuda_tiled *t)
+{
+    weft_cuda *cu = weft_cuda__of(t->kernel);
+    if (t->variant->parts <= 1) {
+        weft_cuda__out(t->kernel, "y", 0);
+        return;
+    }
+    weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+    weft_cuda__scratch(t->kernel, "y", WEFT_DTYPE_F32, t->scratch, false);
+    t->first = weft_arena_printf(weft_cuda__arena(cu), "blockIdx.y * (size_t)%s",
+                                 weft_cuda__number(t->kernel, all));
+}
+
+weft_err weft_cuda__end_tiled(const weft_cuda_tiled *t, int32_t axis, bool bias, float alpha,
+                              float beta, uint32_t addend)
+{
+    const weft_cuda_variant *v = t->variant;
+    weft_cuda__launch(t->kernel, v->blocks, v->parts, 1, 0);
+    if (v->parts <= 1)
+        return WEFT_ERR_OK;
+    return sum_parts(weft_cuda__of(t->kernel), v, t->scratch, axis, bias, alpha, beta, addend);
 }
