@@ -99,13 +99,7 @@ weft_err weft_eval_cache_append(weft_eval_ctx *cx)
 {
     const weft_tensor *past = cx->in[PAST], *new = cx->in[NEW], *total = weft_eval__in(cx, TOTAL);
     const weft_tensor *out = &cx->out[0];
-    const weft_cache c = {.batch = past->dim[0],
-                          .heads = past->dim[1],
-                          .room = past->dim[2],
-                          .size = past->dim[3],
-                          .length = new->dim[1],
-                          .all = out->dim[2],
-                          .bytes = weft_dtype_size(past->dtype)};
+    const weft_cache c = weft_cache_of(past, new, out);
     const int32_t *last = cx->in[LAST]->data;
     if (past->dtype != new->dtype || out->dtype != past->dtype ||
         weft_tensor_numel(cx->in[LAST]) != c.batch ||

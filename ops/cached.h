@@ -11,6 +11,20 @@ typedef struct weft_cache {
     size_t bytes;
 } weft_cache;
 
+/* The sizes of cache_append: past [batch, heads, room, size], fresh [batch, length, heads * size],
+ * out [batch, heads, all, size]. */
+static inline weft_cache weft_cache_of(const weft_tensor *past, const weft_tensor *fresh,
+                                       const weft_tensor *out)
+{
+    return (weft_cache){.batch = past->dim[0],
+                        .heads = past->dim[1],
+                        .room = past->dim[2],
+                        .all = out->dim[2],
+                        .length = fresh->dim[1],
+                        .size = past->dim[3],
+                        .bytes = weft_dtype_size(past->dtype)};
+}
+
 /* Position of the first new key of a sequence that has n keys with the new ones. */
 static inline int64_t weft_cache_start(int64_t n, int64_t length)
 {

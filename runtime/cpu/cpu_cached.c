@@ -47,13 +47,7 @@ weft_err weft_cpu__prepare_cache_append(weft_prep *p)
         new->rank != 3 || out->rank != 4 || p->in[0].layout || p->in[1].layout || p->out[0].layout)
         return WEFT_ERR_OK;
     append_kernel k = {.threads = weft_cpu__of(p)->threads, .n_in = p->n_in};
-    k.size = (weft_cache){.batch = past->dim[0],
-                          .heads = past->dim[1],
-                          .room = past->dim[2],
-                          .size = past->dim[3],
-                          .length = new->dim[1],
-                          .all = out->dim[2],
-                          .bytes = weft_dtype_size(past->dtype)};
+    k.size = weft_cache_of(past, new, out);
     weft_dtype total = p->n_in > 3 ? p->in[3].tensor.dtype : WEFT_DTYPE_I32;
     k.wide = total == WEFT_DTYPE_I64;
     if ((!k.wide && total != WEFT_DTYPE_I32) || past->dtype != new->dtype ||
