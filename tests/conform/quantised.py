@@ -7,20 +7,17 @@ An answer is right if it differs from onnxruntime's by at most one unit of the o
 networks UNITS of them, because a tie that is rounded the other way inside changes later values; the
 error against the float network is at most that of onnxruntime.
 
-usage: quantised.py WEFT [--only PART] [--chains N] [--seed S] [--networks FOLDER [--pairs N]] [--gpu DOUBLES]
+usage: quantised.py WEFT [--only PART] [--chains N] [--seed S] [--gpu DOUBLES]
 
---networks: files NAME.*.onnx, quantised forms of NAME.onnx in WEFT_MODELS, on its inputs there; prints the
-errors against NAME.onnx and the times (one thread, shortest of alternating runs) of each file beside
-onnxruntime's, and the time of NAME.onnx. --only then selects files.
 --gpu: the same compiled for a GPU, on the doubles of NVIDIA's libraries in that folder (tests/doubles), or on
 the GPU of this machine if the folder is empty. Without times. What GPUs refuse is counted, by message.
 (77: the packages cannot be had)
 """
 
 import argparse
-import glob
 import os
 import re
+import shutil
 import sys
 import tempfile
 
@@ -543,91 +540,15 @@ def chain_one(check, what, model, inputs, unit):
                          f"{[n.op_type for n in model.graph.node if not n.op_type.endswith('Linear')]}")
 
 
-# -- Given networks ------------------------------------------------------------------------------
-
-
-def best_ms(run, seconds):
-    """The shortest time of a run: neighbours on the machine only make runs longer."""
-    import time
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        begin = time.perf_counter()
-        run()
-        best = min(best, 1e3 * (time.perf_counter() - begin))
-    return best
-
-
-def bench_ms(check, bundle, inputs, seconds):
-    arguments = []
-    for i, (name, value) in enumerate(inputs.items()):
-        file = os.path.join(check.folder, f"bench{i}.npy")
-        np.save(file, value)
-        arguments += ["--input", f"{name}=@{file}"]
-    text = oracle.weft(check.weft, "bench", bundle, "--threads", 1, "--time", seconds, *arguments)
-    return float(re.search(r"latency ms: min ([0-9.]+)", text).group(1))
-
-
-def mean_error(a, b):
-    """Largest over the outputs of the mean difference over the scale."""
-    return max(float(np.abs(a[n] - b[n]).mean() / np.abs(b[n]).max()) for n in b)
-
-
-def given_one(check, path, exact, inputs, pairs):
-    bundle = os.path.join(check.folder, "given.weft")
-    plain = os.path.join(check.folder, "float.weft")
-    check.compile(path, bundle)
-    session = oracle.session(path, optimise=True)
-    names = [o.name for o in session.get_outputs()]
-    got = check.answers(bundle, inputs, names)
-    want, real = dict(zip(names, session.run(names, inputs))), oracle.answers(exact, inputs, names)
-    ours = theirs = floats = float("inf")
-    if check.options:
-        pairs = 0
-    else:
-        oracle.compile_models(check.weft, [exact], plain)
-    for _ in range(pairs):
-        theirs = min(theirs, best_ms(lambda: session.run(names, inputs), 0.5))
-        ours = min(ours, bench_ms(check, bundle, inputs, 0.5))
-        floats = min(floats, bench_ms(check, plain, inputs, 0.5))
-    a, b = mean_error(got, real), mean_error(want, real)
-    print(f"{os.path.basename(path):32} error {a:.2e} / {b:.2e}  {ours:8.2f} / {theirs:8.2f} ms  ratio "
-          f"{theirs / ours if pairs else 1:.2f}  f32 {floats:.2f} ms  bundle {os.path.getsize(bundle) / 1e6:.1f} MB", flush=True)
-    if a > 1.25 * b + 1e-3:  # both are sums of the same rounding errors, which are chaotic in deep networks
-        check.fail(os.path.basename(path), f"mean error {a:.2e}, onnxruntime's {b:.2e}")
-    return theirs / ours if pairs else 1
-
-
-def given(check, folder, pairs, only):
-    models, ratios = os.environ.get("WEFT_MODELS", ""), []
-    for path in sorted(glob.glob(os.path.join(folder, "*.onnx"))):
-        name = os.path.basename(path).split(".")[0]
-        inputs = {os.path.basename(f)[len(name) + 4:-4]: np.load(f)
-                  for f in glob.glob(os.path.join(models, f"{name}.in.*.npy"))}
-        exact = os.path.join(models, name + ".onnx")
-        if not inputs or not os.path.exists(exact) or only not in path:
-            continue
-        check.n += 1
-        try:
-            ratios.append(given_one(check, path, exact, inputs, pairs))
-        except oracle.Failed as e:
-            check.fail(os.path.basename(path), str(e))
-    if ratios:
-        print(f"geometric mean of the ratios {np.exp(np.mean(np.log(ratios))):.2f}")
-
-
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("weft")
     p.add_argument("--chains", type=int, default=int(os.environ.get("WEFT_QUANTISED_CHAINS", 40)))
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--networks")
-    p.add_argument("--pairs", type=int, default=3)
     p.add_argument("--only", default="")
     p.add_argument("--gpu")
     a = p.parse_args()
     check = Check(a.weft, a.gpu)
-    if a.networks:
-        given(check, a.networks, a.pairs, a.only)
     parts = {"operators": lambda: operators(check, np.random.default_rng(a.seed)),
              "gemms": lambda: gemms(check, np.random.default_rng(a.seed)),
              "convolutions": lambda: convolutions(check, np.random.default_rng(a.seed)),
@@ -636,11 +557,13 @@ def main():
              "networks": lambda: networks(check, np.random.default_rng(a.seed)),
              "chains": lambda: chains(check, a.seed, a.chains)}
     for name, part in parts.items():
-        if not a.networks and a.only in ("", name):
+        if a.only in ("", name):
             part()
     for text, n in sorted(check.refused.items()):
         print(f"refused {n} times: {text}")
-    print(f"{check.n} cases, {check.failed} failed")
+    print(f"{check.n} cases, {check.failed} failed{f'; the models: {check.folder}' if check.failed else ''}")
+    if not check.failed:
+        shutil.rmtree(check.folder)
     sys.exit(1 if check.failed else 0)
 
 
