@@ -10,7 +10,7 @@
 
 enum { WEFT_ONNX_LOOP_FIRST = 2 }; /* inputs of a loop's body before the carried ones */
 
-/* A list that a loop carries. */
+/* A carried value of a loop that is a list, or a tensor that the body returns as it got it. */
 typedef struct weft_onnx_flow_list {
     uint32_t carried; /* number among the carried values */
     weft_val start;
@@ -68,13 +68,13 @@ weft_onnx_quiet weft_onnx__quiet_start(weft_onnx_ctx *cx);
 /* Whether nothing failed since; messages are reported again. */
 bool weft_onnx__quiet_end(weft_onnx_ctx *cx, weft_onnx_quiet before);
 
-/* -- Lists: onnx_flow_list.c ------------------------------------------------------------------ */
+/* -- Lists, and what rounds leave as it is: onnx_flow_list.c ---------------------------------- */
 
-/* The list that is the carried value; NULL if it is a tensor. */
+/* NULL if our loop carries the value. */
 weft_onnx_flow_list *weft_onnx__list_get(const weft_onnx_flow_body *b, size_t carried);
-/* Finds the lists among the carried values of the Loop node. */
+/* Finds them among the carried values of the Loop node. */
 void weft_onnx__list_find(weft_onnx_call *c, weft_onnx_flow_body *b, uint32_t n_carried);
-/* What the body sees as the list. */
+/* What the body sees as the value. */
 weft_val weft_onnx__list_bind(weft_onnx_ctx *cx, weft_onnx_flow_body *b,
                               const weft_onnx_flow_list *l);
 /* What a round appends to the list, as an output of the body. */

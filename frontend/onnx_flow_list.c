@@ -1,6 +1,7 @@
-/* Lists that a loop carries. One that the body returns as it got it is captured; what the body
- * appends to another one becomes a result of the loop: rounds stacked, or joined if the list is
- * only concatenated later. */
+/* Carried values of a loop that our loop does not carry. What the body returns as it got it is
+ * captured: weights, which some exporters hand from round to round, stay constants of the body.
+ * What the body appends to a list becomes a result of the loop: rounds stacked, or joined if the
+ * list is only concatenated later. */
 #include "frontend/onnx_flow_int.h"
 
 #include <string.h>
@@ -112,13 +113,11 @@ void weft_onnx__list_find(weft_onnx_call *c, weft_onnx_flow_body *b, uint32_t n_
     b->list = weft_arena_array(c->cx->arena, (size_t)n_carried + 1, sizeof *b->list);
     for (uint32_t i = 0; i < n_carried; i++) {
         weft_val v = c->in[WEFT_ONNX_LOOP_FIRST + i];
-        if (!v.i || !weft_onnx__is_sequence(v))
+        bool kept = v.i && returns_input(b->graph, WEFT_ONNX_LOOP_FIRST + i, 1 + i);
+        if (!kept && (!v.i || !weft_onnx__is_sequence(v)))
             continue;
         weft_onnx_flow_list *l = &b->list[b->n_list++];
-        *l =
-            (weft_onnx_flow_list){.carried = i,
-                                  .start = v,
-                                  .kept = returns_input(b->graph, WEFT_ONNX_LOOP_FIRST + i, 1 + i)};
+        *l = (weft_onnx_flow_list){.carried = i, .start = v, .kept = kept};
         l->is_joined = i < c->n_listed && is_joined_later(c, c->out_name[i], &l->axis);
     }
 }

@@ -167,6 +167,7 @@ static weft_err import_loop(weft_onnx_call *c)
              n_in = 0;
     weft_val *in =
         weft_arena_array(c->cx->arena, (size_t)c->n_in + WEFT_ONNX_LOOP_FIRST, sizeof *in);
+    uint32_t n_graph = weft_graph_count(c->cx->m);
     weft_onnx_flow_body lists = {0};
     WEFT_TRY(weft_onnx__flow_graph(c, "body", &lists.graph));
     weft_onnx__list_find(c, &lists, n_carried);
@@ -194,8 +195,10 @@ static weft_err import_loop(weft_onnx_call *c)
     uint32_t n_result = (uint32_t)n_out - 1 - r.body.n_list;
     n_result += weft_onnx__list_join(c, &r.body, n_out - 1 - n_carried);
     weft_val *out = weft_arena_array(c->cx->arena, (size_t)n_result + 1, sizeof *out);
-    if (n_result == 0) /* lists only, which it leaves as they are */
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP, "a loop without a result");
+    if (n_result == 0) { /* all that it carries stays as it is */
+        weft_body_drop(c->cx->m, n_graph);
+        return weft_onnx__list_results(c, &r.body, n_carried, out, n_result);
+    }
     if (r.needs_round)
         weft_onnx__put(c, WEFT_ATTR_OF_INT(MIN_ROUNDS, 1));
     WEFT_TRY(weft_onnx__flow_put(c, &(weft_onnx_flow_body *){&r.body}, 1, in, n_in, out, n_result));

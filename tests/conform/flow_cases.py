@@ -35,6 +35,15 @@ CASES = {
         "c1 s1 b"), "rs ra"), node("Mul", "ra rs", "y")], {**N3, "k": []}, "y", RUNS),
     "carried_unread": ([loop("k", "half x", body("i c s a", STEP + [node("Mul", "a half", "b")], "c1 e b"), "y z")],
                        {**N3, "k": []}, "y z", ROUNDS),
+    "carried_as_it_is": ([loop("k", "half x x", body("i c h w a", [
+        node("Identity", "c", "c1"), node("Identity", "w", "w1"), node("Mul", "a h", "ah"), node("Sub", "ah w", "b")],
+        "c1 h w1 b"), "rh rw ra"), node("Add", "ra rh", "s"), node("Mul", "s rw", "y")], {**N3, "k": []}, "y ra", RUNS),
+    "all_carried_as_it_is": ([loop("k", "half x", body("i c h w", [node("Identity", "c", "c1"), node("Identity", "w", "w1")],
+                                                       "c1 h w1"), "rh rw"), node("Mul", "rw rh", "y")],
+                             {**N3, "k": []}, "y", RUNS),
+    "carried_in_turns": ([node("Neg", "x", "z"), loop("k", "x z", body("i c a b", [
+        node("Identity", "c", "c1"), node("Identity", "a", "a1")], "c1 b a1"), "ra rb"), node("Mul", "ra half", "y")],
+        {**N3, "k": []}, "y rb", RUNS),
     "shape_of_the_dead": ([node("Unsqueeze", "k ends", "ik"), node("Slice", "x ends ik ends", "s"), node("Shape", "s", "is"),
                            node("Expand", "row is", "y")], {**N3, "row": [1, 3], "k": []}, "y",
                           [{"x": (5, 3), "row": (1, 3), "k": k} for k in (2, 3, 9)]),
