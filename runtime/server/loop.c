@@ -14,7 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { EVENTS_MAX = 128 };
+enum { EVENTS_MAX = 128, LOOKS = 16 /* at the source, for each at the descriptors */ };
 
 typedef struct watch {
     int fd;
@@ -35,6 +35,7 @@ struct weft_loop {
         void *user;
     } idle[WEFT_LOOP_IDLE_MAX];
     uint32_t n_idle;
+    const weft_loop_source *source; /* NULL: none */
 };
 
 weft_loop *weft_loop__create(void)
@@ -228,6 +229,54 @@ bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user)
     return true;
 }
 
+void weft_loop__source(weft_loop *loop, const weft_loop_source *source)
+{
+    loop->source = source;
+}
+
+/* Looks for events and for what the source brings, up to `wait_ns`, while that is worth it. Returns
+ * the number of events; -1: failed, or, *out_taken set, the source brought something. */
+static int look(weft_loop *loop, struct epoll_event *event, uint64_t wait_ns, bool *out_taken)
+{
+    const weft_loop_source *s = loop->source;
+    uint64_t look_ns = wait_ns ? s->look(s->user) : 0, start_ns = weft_clock__now_ns();
+    if (look_ns == 0)
+        return 0;
+    look_ns = look_ns < wait_ns ? look_ns : wait_ns;
+    while (weft_clock__now_ns() - start_ns < look_ns) {
+        int n = epoll_wait(loop->epoll, event, EVENTS_MAX, 0);
+        if (n != 0)
+            return n;
+        for (int i = 0; i < LOOKS; i++) {
+            if (s->take(s->user)) {
+                *out_taken = true;
+                return -1;
+            }
+            weft_clock__pause();
+        }
+    }
+    s->missed(s->user);
+    return 0;
+}
+
+/* As epoll_wait; -1 with *out_taken: the source brought something instead. */
+static int wait_for(weft_loop *loop, struct epoll_event *event, uint64_t wait_ns, bool *out_taken)
+{
+    const weft_loop_source *s = loop->source;
+    /* Rounded up: rounded down, the loop would spin during the last millisecond of a timer. */
+    int wait_ms = wait_ns > 3600000000000u ? 3600000 : (int)((wait_ns + 999999) / 1000000);
+    if (!s)
+        return epoll_wait(loop->epoll, event, EVENTS_MAX, wait_ms);
+    int n = look(loop, event, wait_ns, out_taken);
+    if (n != 0)
+        return n;
+    if (!s->sleep(s->user))
+        wait_ms = 0;
+    n = epoll_wait(loop->epoll, event, EVENTS_MAX, wait_ms);
+    s->wake(s->user);
+    return n;
+}
+
 bool weft_loop__turn(weft_loop *loop)
 {
     run_timers(loop);
@@ -240,11 +289,10 @@ bool weft_loop__turn(weft_loop *loop)
     uint64_t timer_ns = time_to_timer(loop);
     wait_ns = timer_ns < wait_ns ? timer_ns : wait_ns;
     struct epoll_event event[EVENTS_MAX];
-    /* Rounded up: rounded down, the loop would spin during the last millisecond of a timer. */
-    int wait_ms = wait_ns > 3600000000000u ? 3600000 : (int)((wait_ns + 999999) / 1000000);
-    int n = epoll_wait(loop->epoll, event, EVENTS_MAX, wait_ms);
+    bool taken = false;
+    int n = wait_for(loop, event, wait_ns, &taken);
     if (n < 0)
-        return errno == EINTR;
+        return taken || errno == EINTR;
     for (int i = 0; i < n; i++) {
         watch *w = event[i].data.ptr;
         if (w->fn)

@@ -510,6 +510,7 @@ static uint64_t time_left(const worker_process *w, uint64_t now_ns)
 static uint64_t on_idle(void *user)
 {
     weft_router *router = user;
+    weft_router__take_shared(router);
     uint64_t now_ns = weft_clock__now_ns(),
              wait_ns = router->n_pending ? scan_every_ns : pulse_every_ns;
     if (now_ns >= router->next_scan_ns) {
@@ -596,12 +597,14 @@ static weft_err create_workers(weft_router *router, weft_diag *diag)
                                       .stall_timeout_ns = (uint64_t)(stall_s * 1e9),
                                       .bundle_fd = router->bundle_fd,
                                       .pulse_fd = -1,
+                                      .channel_fd = -1,
                                       .fd = -1};
         w->process.pulse = weft_pulse__create(&w->process.pulse_fd);
         if (!w->process.pulse)
             return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
                                    "no memory to share with a worker: %s", strerror(errno));
         WEFT_TRY(set_served(router, w, diag));
+        weft_worker__open_channel(&w->process);
     }
     return WEFT_ERR_OK;
 }
@@ -637,6 +640,7 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
         err = weft_joint__create(router->bundle, router->n_worker, &router->joints);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
+    weft_router__watch_channels(router);
     if (err != WEFT_ERR_OK) {
         weft_router__destroy(router);
         return err;
@@ -659,6 +663,7 @@ void weft_router__destroy(weft_router *router)
         weft_pulse__destroy(w->process.pulse);
         if (w->process.pulse_fd >= 0)
             close(w->process.pulse_fd);
+        weft_worker__close_channel(&w->process);
         free(w->serves);
         free(w->part);
         free(w->answered);

@@ -2,6 +2,7 @@
  *
  *   request.c           a request and its answer
  *   batch.c             queues of models; requests that run together, as messages
+ *   worker_channel.c    messages through the memory shared with a worker
  *   worker_process.c    process and socket of a worker; reports by events, knows no requests
  *   router_joint.c      which models of a joint program run together
  *   router_status.c     questions about the router
@@ -109,6 +110,12 @@ typedef struct worker_process {
     int bundle_fd;
     weft_pulse *pulse; /* NULL: not watched */
     int pulse_fd;
+    weft_channel *channel; /* NULL: all messages go over the socket */
+    int channel_fd;
+    size_t to_worker, to_router; /* sizes of its boxes */
+    uint32_t outputs_max;        /* of an answer in the channel: room in channel_tensor */
+    weft_wire_tensor *channel_tensor;
+    weft_look look; /* for answers */
 
     worker_state state;
     pid_t pid; /* 0: none that has not been waited for */
@@ -129,6 +136,8 @@ typedef struct worker_process {
     char why[WORKER_WHY_MAX]; /* last report; "": none, or a process became ready since */
     weft_wire_out tx;
     bool tx_blocked; /* the socket took a part of it; the rest waits for EPOLLOUT */
+    bool tx_shared;  /* it went through the channel */
+    uint64_t tx_ns;  /* when it was sent */
     /* Message being received. */
     weft_wire_head rx_head;
     weft_wire_tensor *rx_tensor;
@@ -149,6 +158,30 @@ void weft_worker__expire(worker_process *worker);
 bool weft_worker__check_pulse(worker_process *worker, uint64_t now_ns);
 /* Ends the process for good; no event. */
 void weft_worker__stop(worker_process *worker);
+
+/* Whether an answer is to come through the channel. */
+bool weft_worker__awaits(const worker_process *worker);
+/* Handles an answer in the channel. false: there is none. */
+bool weft_worker__take(worker_process *worker);
+
+/* -- Channels of workers (worker_channel.c) ------------------------------------------------- */
+
+/* Makes the memory to share with the process; without it all messages go over the socket. */
+void weft_worker__open_channel(worker_process *worker);
+void weft_worker__close_channel(worker_process *worker);
+/* Sends `tx` through the channel; out_failed: the bell could not be rung. false: it has to go over
+ * the socket. */
+bool weft_worker__share(worker_process *worker, bool *out_failed);
+/* Reads the answer in the channel: its tensors are in channel_tensor. false: malformed. */
+bool weft_worker__read_answer(worker_process *worker, weft_wire_head *head,
+                              const uint8_t **out_payload);
+
+/* -- Answers in shared memory (router_look.c) ----------------------------------------------- */
+
+/* Takes what has come for any worker of the router. */
+bool weft_router__take_shared(void *router);
+/* Makes the channels the source of the router's loop. */
+void weft_router__watch_channels(weft_router *router);
 
 /* -- Joint programs (router_joint.c) -------------------------------------------------------- */
 
@@ -244,6 +277,7 @@ struct weft_router {
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool draining;
+    weft_loop_source source; /* answers in shared memory */
     char failure[WORKER_WHY_MAX];
 };
 

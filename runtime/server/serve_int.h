@@ -16,6 +16,7 @@
 
 uint64_t weft_clock__now_ns(void);  /* monotonic, since an unspecified start */
 uint64_t weft_clock__wall_ms(void); /* since the Unix epoch */
+void weft_clock__pause(void);       /* tells the CPU that a loop waits */
 
 /* -- Log (log.c) ---------------------------------------------------------------------------- */
 
@@ -53,6 +54,24 @@ bool weft_loop__change(weft_loop *loop, int fd, uint32_t events);
 /* Must be called before the descriptor is closed. Events already fetched for it are dropped. */
 void weft_loop__unwatch(weft_loop *loop, int fd);
 bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user);
+
+/* What comes through shared memory, without a descriptor. */
+typedef struct weft_loop_source {
+    /* Handles what has come. false: nothing had. */
+    bool (*take)(void *user);
+    /* Before the loop sleeps: what comes from now on must wake it by a descriptor. false: something
+     * has come. */
+    bool (*sleep)(void *user);
+    /* The loop is awake. */
+    void (*wake)(void *user);
+    /* How long to look for it before the loop sleeps, ns; `missed`: it did not come. */
+    uint64_t (*look)(void *user);
+    void (*missed)(void *user);
+    void *user;
+} weft_loop_source;
+
+/* The loop has one source. */
+void weft_loop__source(weft_loop *loop, const weft_loop_source *source);
 /* One round: calls the timers that are due and the idle functions, waits, calls the functions of
  * the events. false: epoll_wait failed, see errno. */
 bool weft_loop__turn(weft_loop *loop);
@@ -331,11 +350,12 @@ enum { WEFT_WIRE_TENSORS_MAX = 4096 };
 typedef enum weft_wire_kind {
     /* Worker: sessions are open, buckets are prepared; `id`: identity of its bundle. */
     WEFT_WIRE_READY = 1,
-    WEFT_WIRE_FAILED, /* worker: cannot serve and exits; payload: text */
-    WEFT_WIRE_RUN,    /* router: inputs of one batch. Answer: DONE or LOST */
-    WEFT_WIRE_DONE,   /* worker: outputs; or, err set, payload: text */
-    WEFT_WIRE_LOST,   /* worker: its device is lost and it exits; payload: text */
-    WEFT_WIRE_PREPARE /* router: dims without data, to prepare for. Answer: DONE */
+    WEFT_WIRE_FAILED,  /* worker: cannot serve and exits; payload: text */
+    WEFT_WIRE_RUN,     /* router: inputs of one batch. Answer: DONE or LOST */
+    WEFT_WIRE_DONE,    /* worker: outputs; or, err set, payload: text */
+    WEFT_WIRE_LOST,    /* worker: its device is lost and it exits; payload: text */
+    WEFT_WIRE_PREPARE, /* router: dims without data, to prepare for. Answer: DONE */
+    WEFT_WIRE_BELL     /* both: look into the shared memory (channel.c) */
 } weft_wire_kind;
 
 /* Of fixed size, in native byte order (both ends are this program); followed by n_tensor tensor
@@ -374,8 +394,71 @@ typedef struct weft_wire_out {
 /* For n_tensor tensors and at most n_chunk chunks of payload. false: out of memory. */
 bool weft_wire__begin(weft_wire_out *out, weft_wire_kind kind, uint32_t n_tensor, size_t n_chunk);
 void weft_wire__add_chunk(weft_wire_out *out, const void *at, size_t len);
+/* The next `sent` bytes are sent. */
+void weft_wire__advance(weft_wire_out *out, size_t sent);
 /* Copies the payload that is not sent yet: the chunks may be freed. false: out of memory. */
 bool weft_wire__own(weft_wire_out *out);
 void weft_wire__free(weft_wire_out *out);
+
+/* -- Messages in shared memory (wire.c) ----------------------------------------------------- */
+
+/* The same as on the socket, but the data begins at a multiple of WEFT_WIRE_ALIGN bytes; in
+ * messages to a worker that of each tensor does. */
+enum { WEFT_WIRE_ALIGN = 64 };
+
+/* Writes a whole message. `align`: of each tensor's data, 1 or WEFT_WIRE_ALIGN. false: it does not
+ * fit. */
+bool weft_wire__write(const weft_wire_out *out, uint8_t *box, size_t box_bytes, size_t align);
+/* Where the data of the next tensor starts. */
+size_t weft_wire__align(size_t at);
+/* Reads head and tensor heads, at most n_max of them, into private memory and checks only these:
+ * the other end may change the box at any time. *out_at: offset of the first tensor's data; all
+ * data lies in the box. false: malformed. */
+bool weft_wire__read(const uint8_t *box, size_t box_bytes, size_t align, weft_wire_head *head,
+                     weft_wire_tensor *tensor, uint32_t n_max, size_t *out_at);
+
+/* -- Looking for messages (look.c) ---------------------------------------------------------- */
+
+/* Zero-initialised; of one thread. */
+typedef struct weft_look {
+    uint64_t usual_ns; /* moving mean of the time that messages took */
+    uint32_t pause;    /* messages to sleep for at once */
+    uint32_t misses;
+    uint32_t n_cpu;
+    long losses;
+} weft_look;
+
+/* How long to look for the next message; 0: sleep at once. */
+uint64_t weft_look__limit(weft_look *look);
+/* A message came after so long, however it was waited for. */
+void weft_look__found(weft_look *look, uint64_t waited_ns);
+/* It did not come while the thread looked. */
+void weft_look__missed(weft_look *look);
+
+/* -- Memory shared by router and worker (channel.c) ----------------------------------------- */
+
+typedef struct weft_channel weft_channel;
+typedef enum weft_channel_end { WEFT_CHANNEL_ROUTER, WEFT_CHANNEL_WORKER } weft_channel_end;
+
+/* With a box for messages to the worker and one for its answers; *out_fd is for weft_channel__open
+ * in its process, with the same sizes. NULL: errno. */
+weft_channel *weft_channel__create(size_t to_worker, size_t to_router, int *out_fd);
+/* In the worker; closes the descriptor. NULL: errno. */
+weft_channel *weft_channel__open(int fd, size_t to_worker, size_t to_router);
+void weft_channel__destroy(weft_channel *channel); /* NULL is allowed */
+/* For a new process; the one before has ended. */
+void weft_channel__reset(weft_channel *channel);
+
+/* The box that this end writes; free when the other end has answered. */
+uint8_t *weft_channel__room(const weft_channel *channel, size_t *out_bytes);
+/* The box has a message. true: the other end sleeps and has to be sent a BELL. */
+bool weft_channel__post(weft_channel *channel);
+/* Whether a message for this end has not been taken. */
+bool weft_channel__has(const weft_channel *channel);
+/* The box with the message, which counts as taken; see weft_wire__read. */
+const uint8_t *weft_channel__take(weft_channel *channel, size_t *out_bytes);
+/* This end is about to sleep: messages posted from now on ring the bell. false: one has come. */
+bool weft_channel__sleep(weft_channel *channel);
+void weft_channel__wake(weft_channel *channel);
 
 #endif

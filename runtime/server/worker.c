@@ -1,9 +1,11 @@
 /* A worker: the process of one slice. Opens the bundle, prepares its models, then runs the batches
  * that arrive over the socket, one at a time, until the router closes it. Run as
  *
- *   EXE --worker FD BUNDLE_FD PULSE_FD NAME CPU,CPU|- FIRST_SM,N_SM,BYTES MODEL...
+ *   EXE --worker FD BUNDLE_FD PULSE_FD CHANNEL_FD,BYTES,BYTES NAME CPU,CPU|- FIRST_SM,N_SM,BYTES
+ * MODEL...
  *
- * NAME: of the bundle, for messages. N_SM 0: all SMs; BYTES: memory limit, 0: none. */
+ * CHANNEL_FD: -1: none; with the sizes of its boxes (weft_channel__open). NAME: of the bundle, for
+ * messages. N_SM 0: all SMs; BYTES: memory limit, 0: none. */
 #include "base/str.h"
 #include "runtime/server/serve_int.h"
 
@@ -15,14 +17,20 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CPUS_MAX = 1024 };
+enum { CPUS_MAX = 1024, IOV_MOST = 64, LOOKS = 64 /* at the channel, for each at the clock */ };
 
 typedef struct worker {
     int fd;
+    weft_channel *channel; /* NULL: none */
+    weft_look look;        /* for batches in the channel */
     weft_engine *engine;
     weft_session **session; /* by program, joint programs included; NULL: not served */
     uint8_t *payload;
     size_t payload_cap;
+    /* Inputs of a batch in the channel; as many as any program has. */
+    weft_wire_tensor *tensor;
+    weft_tensor *in;
+    uint32_t inputs_max;
     bool lost; /* the device is lost */
     weft_diag *diag;
 } worker;
@@ -83,22 +91,56 @@ static bool send_error(worker *w, weft_wire_head head, weft_err err)
 
 /* -- Batches -------------------------------------------------------------------------------- */
 
-static bool send_outputs(worker *w, weft_wire_head head, const weft_tensor *out, uint32_t n)
+/* Writes all chunks of a message into the socket. */
+static bool write_message(int fd, weft_wire_out *out)
 {
-    weft_wire_tensor *t = calloc(n + 1, sizeof *t);
-    if (!t)
+    out->iov[0] = (struct iovec){.iov_base = &out->head, .iov_len = sizeof out->head};
+    out->iov[1] = (struct iovec){.iov_base = out->tensor,
+                                 .iov_len = out->head.n_tensor * sizeof *out->tensor};
+    while (out->at_iov < out->n_iov) {
+        uint32_t n = out->n_iov - out->at_iov;
+        ssize_t sent = writev(fd, out->iov + out->at_iov, n > IOV_MOST ? IOV_MOST : (int)n);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return false;
+        weft_wire__advance(out, (size_t)sent);
+    }
+    return true;
+}
+
+/* Sends a message through the channel. false: it does not fit. */
+static bool share(worker *w, const weft_wire_out *out, bool *out_ok)
+{
+    static const weft_wire_head bell = {.magic = WEFT_WIRE_MAGIC, .kind = WEFT_WIRE_BELL};
+    size_t room = 0;
+    uint8_t *box = weft_channel__room(w->channel, &room);
+    if (!weft_wire__write(out, box, room, 1))
+        return false;
+    *out_ok = !weft_channel__post(w->channel) || write_all(w->fd, &bell, sizeof bell);
+    return true;
+}
+
+/* `shared`: the batch came through the channel, and so goes the answer if it fits. */
+static bool send_outputs(worker *w, weft_wire_head head, const weft_tensor *out, uint32_t n,
+                         bool shared)
+{
+    weft_wire_out message;
+    if (!weft_wire__begin(&message, WEFT_WIRE_DONE, n, n))
         return false;
     head.n_tensor = n;
     head.payload_bytes = 0;
+    message.head = head;
     for (uint32_t i = 0; i < n; i++) {
-        t[i] = (weft_wire_tensor){.dtype = out[i].dtype, .rank = out[i].rank};
-        memcpy(t[i].dim, out[i].dim, sizeof t[i].dim);
-        head.payload_bytes += weft_tensor_bytes(&out[i]);
+        weft_wire_tensor *t = &message.tensor[i];
+        *t = (weft_wire_tensor){.dtype = out[i].dtype, .rank = out[i].rank};
+        memcpy(t->dim, out[i].dim, sizeof t->dim);
+        weft_wire__add_chunk(&message, out[i].data, weft_tensor_bytes(&out[i]));
     }
-    bool ok = write_all(w->fd, &head, sizeof head) && write_all(w->fd, t, n * sizeof *t);
-    for (uint32_t i = 0; i < n && ok; i++)
-        ok = write_all(w->fd, out[i].data, weft_tensor_bytes(&out[i]));
-    free(t);
+    bool ok = false;
+    if (!shared || !share(w, &message, &ok))
+        ok = write_message(w->fd, &message);
+    weft_wire__free(&message);
     return ok;
 }
 
@@ -167,19 +209,14 @@ static bool prepare_sizes(worker *w, weft_wire_head head)
     return ok;
 }
 
-/* Runs the batch of the message. false: the router is gone, its message is malformed, or the device
- * is lost. */
-static bool run_batch(worker *w, weft_wire_head head)
+/* Runs a session on inputs and sends its outputs, or its error. false: the router is gone, or the
+ * device is lost. */
+static bool run_session(worker *w, weft_session *session, weft_wire_head head,
+                        const weft_tensor *in, bool shared)
 {
-    weft_session *session = find_session(w, &head);
-    if (!session)
-        return false;
     uint32_t n_out = weft_session_program(session)->n_output;
-    weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
-    weft_tensor *in = calloc(head.n_tensor + 1, sizeof *in), *out = calloc(n_out + 1, sizeof *out);
-    bool ok = t && in && out && read_all(w->fd, t, head.n_tensor * sizeof *t) &&
-              weft_wire__tensors_valid(t, head.n_tensor, head.payload_bytes) &&
-              read_inputs(w, t, head.n_tensor, in);
+    weft_tensor *out = calloc(n_out + 1, sizeof *out);
+    bool ok = out != NULL;
     if (ok) {
         uint64_t start_ns = weft_clock__now_ns();
         weft_diag_clear(w->diag);
@@ -192,14 +229,49 @@ static bool run_batch(worker *w, weft_wire_head head)
         w->lost = lost != NULL;
         if (lost)
             head.kind = WEFT_WIRE_LOST;
-        ok = err == WEFT_ERR_OK ? send_outputs(w, head, out, n_out)
+        ok = err == WEFT_ERR_OK ? send_outputs(w, head, out, n_out, shared)
              : lost             ? (send_text(w->fd, head, lost), false)
                                 : send_error(w, head, err);
     }
-    free(t);
-    free(in);
     free(out);
     return ok;
+}
+
+/* Runs the batch of a message on the socket. false: the router is gone, its message is malformed,
+ * or the device is lost. */
+static bool run_batch(worker *w, weft_wire_head head)
+{
+    weft_session *session = find_session(w, &head);
+    if (!session)
+        return false;
+    weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
+    weft_tensor *in = calloc(head.n_tensor + 1, sizeof *in);
+    bool ok = t && in && read_all(w->fd, t, head.n_tensor * sizeof *t) &&
+              weft_wire__tensors_valid(t, head.n_tensor, head.payload_bytes) &&
+              read_inputs(w, t, head.n_tensor, in) && run_session(w, session, head, in, false);
+    free(t);
+    free(in);
+    return ok;
+}
+
+/* The same for a message in the channel, whose inputs are read where they are. */
+static bool run_shared(worker *w)
+{
+    weft_wire_head head;
+    size_t room = 0, at = 0;
+    uint8_t *box = (uint8_t *)weft_channel__take(w->channel, &room);
+    if (!weft_wire__read(box, room, WEFT_WIRE_ALIGN, &head, w->tensor, w->inputs_max, &at) ||
+        head.kind != WEFT_WIRE_RUN)
+        return false;
+    weft_session *session = find_session(w, &head);
+    if (!session)
+        return false;
+    for (uint32_t i = 0; i < head.n_tensor; i++) {
+        take_dims(&w->tensor[i], &w->in[i]);
+        w->in[i].data = box + at;
+        at = weft_wire__align(at + weft_tensor_bytes(&w->in[i]));
+    }
+    return run_session(w, session, head, w->in, true);
 }
 
 /* -- Life ----------------------------------------------------------------------------------- */
@@ -256,7 +328,34 @@ static weft_err open_models(worker *w, int n_model, char **model)
 }
 
 /* The arguments after "--worker". */
-enum { ARG_SOCKET = 2, ARG_BUNDLE, ARG_PULSE, ARG_NAME, ARG_CPUS, ARG_SHARE, ARG_MODELS };
+enum {
+    ARG_SOCKET = 2,
+    ARG_BUNDLE,
+    ARG_PULSE,
+    ARG_CHANNEL,
+    ARG_NAME,
+    ARG_CPUS,
+    ARG_SHARE,
+    ARG_MODELS
+};
+
+static weft_err open_channel(worker *w, const char *text)
+{
+    const weft_bundle *bundle = weft_engine_bundle(w->engine);
+    size_t to_worker, to_router;
+    int fd;
+    if (sscanf(text, "%d,%zu,%zu", &fd, &to_worker, &to_router) != 3)
+        return WEFT_ERR_BUG;
+    if (fd < 0)
+        return WEFT_ERR_OK;
+    for (uint32_t i = 0; i < bundle->n_program + bundle->n_joint; i++)
+        if (bundle->program[i].n_input > w->inputs_max)
+            w->inputs_max = bundle->program[i].n_input;
+    w->tensor = calloc((size_t)w->inputs_max + 1, sizeof *w->tensor);
+    w->in = calloc((size_t)w->inputs_max + 1, sizeof *w->in);
+    w->channel = weft_channel__open(fd, to_worker, to_router);
+    return w->tensor && w->in && w->channel ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
 
 static weft_err prepare(worker *w, char **argv, int argc)
 {
@@ -271,15 +370,55 @@ static weft_err prepare(worker *w, char **argv, int argc)
     weft_err err = weft_engine_open_fd(bundle, argv[ARG_NAME], &options, w->diag, &w->engine);
     close(bundle);
     WEFT_TRY(err);
+    WEFT_TRY(open_channel(w, argv[ARG_CHANNEL]));
     return open_models(w, argc - ARG_MODELS, argv + ARG_MODELS);
+}
+
+/* Looks for a batch in the channel for as long as that is worth it. */
+static bool look(worker *w, uint64_t start_ns)
+{
+    uint64_t look_ns = weft_look__limit(&w->look);
+    if (look_ns == 0)
+        return false;
+    while (weft_clock__now_ns() - start_ns < look_ns)
+        for (int i = 0; i < LOOKS; i++) {
+            if (weft_channel__has(w->channel))
+                return true;
+            weft_clock__pause();
+        }
+    weft_look__missed(&w->look);
+    return false;
+}
+
+/* Waits for a message: in the channel, or its head from the socket. false: the router is gone. */
+static bool wait_message(worker *w, weft_wire_head *head, bool *out_shared)
+{
+    uint64_t start_ns = weft_clock__now_ns();
+    *out_shared = w->channel && (weft_channel__has(w->channel) || look(w, start_ns));
+    while (!*out_shared) {
+        if (w->channel && !weft_channel__sleep(w->channel)) {
+            *out_shared = true;
+            break;
+        }
+        if (!read_all(w->fd, head, sizeof *head) || !weft_wire__head_valid(head))
+            return false;
+        if (head->kind != WEFT_WIRE_BELL)
+            break;
+        *out_shared = w->channel && weft_channel__has(w->channel);
+    }
+    if (w->channel)
+        weft_channel__wake(w->channel);
+    weft_look__found(&w->look, weft_clock__now_ns() - start_ns);
+    return true;
 }
 
 static void serve_batches(worker *w)
 {
-    weft_wire_head head;
-    bool ok = true;
-    while (ok && read_all(w->fd, &head, sizeof head) && weft_wire__head_valid(&head))
-        ok = head.kind == WEFT_WIRE_RUN       ? run_batch(w, head)
+    weft_wire_head head = {0};
+    bool ok = true, shared = false;
+    while (ok && wait_message(w, &head, &shared))
+        ok = shared                           ? run_shared(w)
+             : head.kind == WEFT_WIRE_RUN     ? run_batch(w, head)
              : head.kind == WEFT_WIRE_PREPARE ? prepare_sizes(w, head)
                                               : false;
 }
@@ -330,7 +469,10 @@ int weft_worker_main(int argc, char **argv)
     free(w.session);
     weft_engine_close(w.engine);
     weft_diag_destroy(w.diag);
+    weft_channel__destroy(w.channel);
     free(w.payload);
+    free(w.tensor);
+    free(w.in);
     if (w.lost || err == WEFT_ERR_NODEV)
         return WEFT_WORKER_LOST;
     return err == WEFT_ERR_OK ? 0 : WEFT_WORKER_FAILED;

@@ -37,15 +37,21 @@ static const uint64_t router_pause_ns = 200000000u;
 
 /* -- End ------------------------------------------------------------------------------------ */
 
-static void free_messages(worker_process *w)
+/* The message being received. */
+static void free_rx(worker_process *w)
 {
-    weft_wire__free(&w->tx);
     free(w->rx_tensor);
     free(w->rx_payload);
     w->rx_tensor = NULL;
     w->rx_payload = NULL;
     w->rx_got = 0;
-    w->tx_blocked = false;
+}
+
+static void free_messages(worker_process *w)
+{
+    weft_wire__free(&w->tx);
+    free_rx(w);
+    w->tx_blocked = w->tx_shared = false;
 }
 
 /* Waits up to grace_ns for the process to end; its socket is closed, so that it ends by itself and
@@ -249,7 +255,7 @@ static void set_environment(const weft_serve_slice *slice)
 /* Runs in the child process: executes the worker, with the arguments that worker.c describes. */
 static void run_child(const worker_process *w, int fd)
 {
-    static char fd_text[3][16], cpus[8192], share[64];
+    static char fd_text[3][16], cpus[8192], share[64], channel[64];
     const int fds[] = {fd, w->bundle_fd, w->pulse_fd};
     static char *argv[ARGS_MAX];
     const weft_serve_slice *slice = w->slice;
@@ -268,6 +274,11 @@ static void run_child(const worker_process *w, int fd)
         snprintf(fd_text[i], sizeof fd_text[i], "%d", fds[i]);
         argv[n++] = fd_text[i];
     }
+    if (w->channel)
+        fcntl(w->channel_fd, F_SETFD, 0);
+    snprintf(channel, sizeof channel, "%d,%zu,%zu", w->channel ? w->channel_fd : -1, w->to_worker,
+             w->to_router);
+    argv[n++] = channel;
     argv[n++] = (char *)w->options->bundle;
     argv[n++] = slice->n_cpu ? cpus : (char *)"-";
     snprintf(share, sizeof share, "%u,%u,%llu", slice->sm_first, slice->n_sm,
@@ -298,6 +309,8 @@ void weft_worker__start(worker_process *w)
     int size = SOCKET_BUFFER_BYTES;
     if (w->pulse)
         weft_pulse__reset(w->pulse);
+    if (w->channel)
+        weft_channel__reset(w->channel);
     for (int i = 0; i < 2; i++)
         setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
@@ -342,16 +355,7 @@ static bool write_out(worker_process *w)
         }
         if (sent < 0)
             return false;
-        for (size_t left = (size_t)sent; tx->at_iov < tx->n_iov;) {
-            struct iovec *v = &tx->iov[tx->at_iov];
-            size_t took = left < v->iov_len ? left : v->iov_len;
-            v->iov_base = (char *)v->iov_base + took;
-            v->iov_len -= took;
-            left -= took;
-            if (v->iov_len > 0)
-                break;
-            tx->at_iov++;
-        }
+        weft_wire__advance(tx, (size_t)sent);
     }
     if (w->tx_blocked)
         weft_loop__change(w->loop, w->fd, EPOLLIN);
@@ -364,6 +368,12 @@ void weft_worker__send(worker_process *w, const weft_wire_out *message)
     free_messages(w);
     w->state = WORKER_BUSY;
     w->tx = *message;
+    bool failed = false;
+    if (weft_worker__share(w, &failed)) {
+        if (failed)
+            weft_worker__fail(w);
+        return;
+    }
     w->tx.iov[0] = (struct iovec){.iov_base = &w->tx.head, .iov_len = sizeof w->tx.head};
     w->tx.iov[1] = (struct iovec){.iov_base = w->tx.tensor,
                                   .iov_len = w->tx.head.n_tensor * sizeof *w->tx.tensor};
@@ -430,13 +440,18 @@ static void take_report(worker_process *w)
     w->reports_lost = h->kind == WEFT_WIRE_LOST || h->err == WEFT_ERR_NODEV;
 }
 
+static void end_answer(worker_process *w)
+{
+    w->state = WORKER_IDLE;
+    free_messages(w);
+    w->events->on_idle(w->user);
+}
+
 static void take_answer(worker_process *w)
 {
     w->rx_payload[w->rx_head.payload_bytes] = '\0';
     w->events->on_answer(w->user, &w->rx_head, w->rx_tensor, w->rx_payload);
-    w->state = WORKER_IDLE;
-    free_messages(w);
-    w->events->on_idle(w->user);
+    end_answer(w);
 }
 
 /* Handles a whole message. false: the process ends, or sent what does not fit its state. */
@@ -464,10 +479,40 @@ static bool take_message(worker_process *w)
             return false;
         take_answer(w);
         return true;
+    case WEFT_WIRE_BELL:
+        if (h->n_tensor || h->payload_bytes)
+            return false;
+        free_rx(w);
+        return true;
     default:
         return false;
     }
 }
+
+/* -- Channel -------------------------------------------------------------------------------- */
+
+bool weft_worker__awaits(const worker_process *w)
+{
+    return w->state == WORKER_BUSY && w->tx_shared;
+}
+
+bool weft_worker__take(worker_process *w)
+{
+    weft_wire_head head;
+    const uint8_t *payload;
+    if (!w->channel || w->fd < 0 || !weft_channel__has(w->channel))
+        return false;
+    if (!weft_worker__read_answer(w, &head, &payload) || !weft_worker__awaits(w) ||
+        head.id != w->tx.head.id) {
+        weft_worker__fail(w);
+        return true;
+    }
+    w->events->on_answer(w->user, &head, w->channel_tensor, payload);
+    end_answer(w);
+    return true;
+}
+
+/* -- Socket --------------------------------------------------------------------------------- */
 
 static void on_event(void *user, uint32_t events)
 {
