@@ -244,6 +244,7 @@ static uint64_t on_idle(void *user)
 {
     weft_grpc *grpc = user;
     uint64_t now_ns = weft_clock__now_ns();
+    weft_tls__begin_turn(grpc->tls);
     if (now_ns >= grpc->next_scan_ns) {
         grpc->next_scan_ns = now_ns + scan_every_ns;
         for (grpc_connection *c = grpc->connections; c; c = c->next)
@@ -323,12 +324,12 @@ static weft_err start(weft_grpc *grpc, weft_diag *diag)
                                       &grpc->max_connections));
     WEFT_TRY(weft_listener__open(&grpc->listener, grpc->loop, o->address, &o->grpc, on_listen_event,
                                  grpc, diag));
-    WEFT_TRY(weft_tls__create(o, "h2", diag, &grpc->tls));
+    WEFT_TRY(weft_tls__create(o, "h2", grpc->front.reload, diag, &grpc->tls));
     return weft_loop__idle(grpc->loop, on_idle, grpc) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 
-weft_err weft_grpc__create(const weft_serve_options *options, weft_router *router, weft_loop *loop,
-                           weft_diag *diag, weft_grpc **out)
+weft_err weft_grpc__create(const weft_serve_options *options, const weft_front *front,
+                           weft_router *router, weft_loop *loop, weft_diag *diag, weft_grpc **out)
 {
     weft_grpc *grpc = calloc(1, sizeof *grpc);
     uint64_t max = options->max_request_bytes ? options->max_request_bytes : (uint64_t)64 << 20;
@@ -336,6 +337,7 @@ weft_err weft_grpc__create(const weft_serve_options *options, weft_router *route
         return WEFT_ERR_NOMEM;
     /* The length in the prefix of a message has 32 bits. */
     *grpc = (weft_grpc){.options = options,
+                        .front = *front,
                         .router = router,
                         .loop = loop,
                         .listener = {.port = -1},

@@ -17,17 +17,19 @@ static char nothing[] = "";
 
 /* -- Models --------------------------------------------------------------------------------- */
 
-/* UINT32_MAX: no such model or version. */
-static uint32_t find_model(const weft_router *router, const char *name, const char *version)
+/* UINT32_MAX: no such model or version, or none that the client may know of. */
+static uint32_t find_model(const weft_grpc_call *call, const char *name, const char *version)
 {
+    const bool *may = weft_access__models(call->access, &call->presented);
     if (version[0] != '\0' && strcmp(version, model_version) != 0)
         return UINT32_MAX;
-    return weft_router__find(router, name, strlen(name));
+    uint32_t at = weft_router__find(call->router, name, strlen(name));
+    return at != UINT32_MAX && may && !may[at] ? UINT32_MAX : at;
 }
 
 static uint32_t find_or_fail(weft_grpc_call *call, const char *name, const char *version)
 {
-    uint32_t at = find_model(call->router, name, version);
+    uint32_t at = find_model(call, name, version);
     if (at == UINT32_MAX)
         weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown model '%.64s'%s%.16s", name,
                              version[0] ? ", version " : "", version);
@@ -218,7 +220,7 @@ static ProtobufCMessage *model_ready(weft_grpc_call *call, weft_arena *arena,
     const Inference__ModelReadyRequest *request = (const void *)in;
     Inference__ModelReadyResponse *r = weft_arena_alloc(arena, sizeof *r);
     inference__model_ready_response__init(r);
-    uint32_t at = find_model(call->router, request->name, request->version);
+    uint32_t at = find_model(call, request->name, request->version);
     r->ready = at != UINT32_MAX && !weft_router__is_draining(call->router) &&
                weft_router__is_ready(call->router, at);
     return &r->base;
@@ -298,6 +300,7 @@ static ProtobufCMessage *model_statistics(weft_grpc_call *call, weft_arena *aren
                                           const ProtobufCMessage *in)
 {
     const Inference__ModelStatisticsRequest *request = (const void *)in;
+    const bool *may = weft_access__models(call->access, &call->presented);
     uint32_t n = weft_router__bundle(call->router)->n_program, only = UINT32_MAX;
     if (request->name[0]) {
         only = find_or_fail(call, request->name, request->version);
@@ -308,7 +311,7 @@ static ProtobufCMessage *model_statistics(weft_grpc_call *call, weft_arena *aren
     inference__model_statistics_response__init(r);
     r->model_stats = weft_arena_array(arena, n + 1, sizeof *r->model_stats);
     for (uint32_t i = 0; i < n; i++)
-        if (only == UINT32_MAX || only == i)
+        if ((only == UINT32_MAX || only == i) && (!may || may[i]))
             r->model_stats[r->n_model_stats++] = put_stats(arena, call->router, i);
     return &r->base;
 }
@@ -319,13 +322,14 @@ static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *aren
     static char ready_text[] = "READY", unready_text[] = "UNAVAILABLE";
     static char starting_text[] = "its worker is starting";
     const Inference__RepositoryIndexRequest *request = (const void *)in;
+    const bool *may = weft_access__models(call->access, &call->presented);
     const weft_bundle *bundle = weft_router__bundle(call->router);
     Inference__RepositoryIndexResponse *r = weft_arena_alloc(arena, sizeof *r);
     inference__repository_index_response__init(r);
     r->models = weft_arena_array(arena, bundle->n_program + 1, sizeof *r->models);
     for (uint32_t i = 0; i < bundle->n_program; i++) {
         bool ready = weft_router__is_ready(call->router, i);
-        if (request->ready && !ready)
+        if ((request->ready && !ready) || (may && !may[i]))
             continue;
         Inference__RepositoryIndexResponse__ModelIndex *m = weft_arena_alloc(arena, sizeof *m);
         inference__repository_index_response__model_index__init(m);
@@ -347,6 +351,7 @@ typedef ProtobufCMessage *method_fn(weft_grpc_call *call, weft_arena *arena,
 
 struct weft_grpc_method {
     const char *path;
+    weft_api_group group;
     const ProtobufCMessageDescriptor *request;
     method_fn *run; /* NULL: ModelInfer */
 };
@@ -354,16 +359,25 @@ struct weft_grpc_method {
 #define SERVICE "/inference.GRPCInferenceService/"
 
 static const weft_grpc_method methods[] = {
-    {SERVICE "ModelInfer", &inference__model_infer_request__descriptor, NULL},
-    {SERVICE "ServerLive", &inference__server_live_request__descriptor, server_live},
-    {SERVICE "ServerReady", &inference__server_ready_request__descriptor, server_ready},
-    {SERVICE "ModelReady", &inference__model_ready_request__descriptor, model_ready},
-    {SERVICE "ServerMetadata", &inference__server_metadata_request__descriptor, server_metadata},
-    {SERVICE "ModelMetadata", &inference__model_metadata_request__descriptor, model_metadata},
-    {SERVICE "ModelConfig", &inference__model_config_request__descriptor, model_config},
-    {SERVICE "ModelStatistics", &inference__model_statistics_request__descriptor, model_statistics},
-    {SERVICE "RepositoryIndex", &inference__repository_index_request__descriptor, repository_index},
-    {"/grpc.health.v1.Health/Check", &inference__health_check_request__descriptor, health_check},
+    {SERVICE "ModelInfer", WEFT_API_INFERENCE, &inference__model_infer_request__descriptor, NULL},
+    {SERVICE "ServerLive", WEFT_API_HEALTH, &inference__server_live_request__descriptor,
+     server_live},
+    {SERVICE "ServerReady", WEFT_API_HEALTH, &inference__server_ready_request__descriptor,
+     server_ready},
+    {SERVICE "ModelReady", WEFT_API_HEALTH, &inference__model_ready_request__descriptor,
+     model_ready},
+    {SERVICE "ServerMetadata", WEFT_API_METADATA, &inference__server_metadata_request__descriptor,
+     server_metadata},
+    {SERVICE "ModelMetadata", WEFT_API_METADATA, &inference__model_metadata_request__descriptor,
+     model_metadata},
+    {SERVICE "ModelConfig", WEFT_API_MODEL_CONFIG, &inference__model_config_request__descriptor,
+     model_config},
+    {SERVICE "ModelStatistics", WEFT_API_STATISTICS,
+     &inference__model_statistics_request__descriptor, model_statistics},
+    {SERVICE "RepositoryIndex", WEFT_API_MODEL_REPOSITORY,
+     &inference__repository_index_request__descriptor, repository_index},
+    {"/grpc.health.v1.Health/Check", WEFT_API_HEALTH, &inference__health_check_request__descriptor,
+     health_check},
 };
 
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
@@ -372,6 +386,11 @@ const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
         if (strlen(methods[i].path) == len && memcmp(methods[i].path, path, len) == 0)
             return &methods[i];
     return NULL;
+}
+
+weft_api_group weft_grpc__group_of(const weft_grpc_method *method)
+{
+    return method->group;
 }
 
 /* A function of its own, so that no local variable changes between setjmp and longjmp. */

@@ -272,13 +272,13 @@ void weft_grpc__destroy_infer(weft_grpc_infer *infer)
     free(infer);
 }
 
-static bool find_model(reader *r, const weft_bundle *bundle, uint32_t *out)
+static bool find_model(reader *r, const weft_bundle *bundle, const bool *visible, uint32_t *out)
 {
     const Inference__ModelInferRequest *in = r->infer->in;
     uint32_t at = 0;
     while (at < bundle->n_program && strcmp(bundle->program[at].name, in->model_name) != 0)
         at++;
-    if (at == bundle->n_program)
+    if (at == bundle->n_program || (visible && !visible[at]))
         return fail(r, WEFT_ANSWER_NOT_FOUND, "unknown model '%.64s'", in->model_name);
     if (in->model_version[0] != '\0' && strcmp(in->model_version, model_version) != 0)
         return fail(r, WEFT_ANSWER_NOT_FOUND, "model '%.64s' has no version '%.16s'",
@@ -287,11 +287,11 @@ static bool find_model(reader *r, const weft_bundle *bundle, uint32_t *out)
     return true;
 }
 
-static bool prepare(reader *r, const weft_bundle *bundle)
+static bool prepare(reader *r, const weft_bundle *bundle, const bool *visible)
 {
     weft_grpc_infer *infer = r->infer;
     uint32_t model = 0;
-    if (!find_model(r, bundle, &model))
+    if (!find_model(r, bundle, visible, &model))
         return false;
     const weft_bundle_program *p = &bundle->program[model];
     infer->program = p;
@@ -309,8 +309,8 @@ static bool prepare(reader *r, const weft_bundle *bundle)
     return true;
 }
 
-bool weft_grpc__read_infer(const weft_bundle *bundle, const uint8_t *message, size_t len,
-                           size_t decoded_max, weft_answer *out_answer, char *text,
+bool weft_grpc__read_infer(const weft_bundle *bundle, const bool *visible, const uint8_t *message,
+                           size_t len, size_t decoded_max, weft_answer *out_answer, char *text,
                            weft_grpc_infer **out)
 {
     reader r = {.infer = calloc(1, sizeof *r.infer), .answer = out_answer, .text = text};
@@ -323,7 +323,7 @@ bool weft_grpc__read_infer(const weft_bundle *bundle, const uint8_t *message, si
         ok = r.infer->in || fail(&r, WEFT_ANSWER_INVALID, "the message %s",
                                  too_large ? "takes too much memory" : "is malformed");
     }
-    ok = ok && prepare(&r, bundle) && read_inputs(&r) && read_outputs(&r);
+    ok = ok && prepare(&r, bundle, visible) && read_inputs(&r) && read_outputs(&r);
     if (ok)
         *out = r.infer;
     else
@@ -390,8 +390,9 @@ static void on_done(weft_request *request)
 void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t len)
 {
     weft_answer answer = WEFT_ANSWER_INTERNAL;
-    if (!weft_grpc__read_infer(weft_router__bundle(call->router), message, len, call->decoded_max,
-                               &answer, call->text, &call->infer)) {
+    if (!weft_grpc__read_infer(weft_router__bundle(call->router),
+                               weft_access__models(call->access, &call->presented), message, len,
+                               call->decoded_max, &answer, call->text, &call->infer)) {
         call->status = weft_grpc__status_of(answer);
         call->reply(call);
         return;

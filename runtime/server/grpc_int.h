@@ -8,6 +8,7 @@
 #ifndef WEFT_RUNTIME_SERVER_GRPC_INT_H
 #define WEFT_RUNTIME_SERVER_GRPC_INT_H
 
+#include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
 #include <nghttp2/nghttp2.h>
@@ -20,10 +21,12 @@ typedef enum weft_grpc_status {
     WEFT_GRPC_INVALID_ARGUMENT = 3,
     WEFT_GRPC_DEADLINE_EXCEEDED = 4,
     WEFT_GRPC_NOT_FOUND = 5,
+    WEFT_GRPC_PERMISSION_DENIED = 7,
     WEFT_GRPC_RESOURCE_EXHAUSTED = 8,
     WEFT_GRPC_UNIMPLEMENTED = 12,
     WEFT_GRPC_INTERNAL = 13,
-    WEFT_GRPC_UNAVAILABLE = 14
+    WEFT_GRPC_UNAVAILABLE = 14,
+    WEFT_GRPC_UNAUTHENTICATED = 16
 } weft_grpc_status;
 
 /* Compression flag and length before every message. */
@@ -34,6 +37,8 @@ typedef struct weft_grpc_method weft_grpc_method;
 
 typedef struct weft_grpc_call {
     weft_router *router;
+    weft_access *access; /* NULL: an open gate */
+    weft_presented presented;
     uint64_t timeout_us; /* header grpc-timeout; 0: none */
     size_t decoded_max;  /* limit for the memory of the decoded request, bytes */
     /* Called once, possibly inside weft_grpc__start_call or weft_grpc__cancel_call. */
@@ -51,6 +56,7 @@ typedef struct weft_grpc_call {
 
 /* `path`: value of the header ":path". NULL: no such method. */
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len);
+weft_api_group weft_grpc__group_of(const weft_grpc_method *method);
 /* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
                            const uint8_t *message, size_t len);
@@ -88,9 +94,10 @@ struct weft_grpc_infer {
     uint32_t n_output;
 };
 
-/* false: the error is in *out_answer and `text` (WEFT_REQUEST_MESSAGE_MAX bytes). */
-bool weft_grpc__read_infer(const weft_bundle *bundle, const uint8_t *message, size_t len,
-                           size_t decoded_max, weft_answer *out_answer, char *text,
+/* `visible`, by model: those that the client may know of; NULL: all. false: the error is in
+ * *out_answer and `text` (WEFT_REQUEST_MESSAGE_MAX bytes). */
+bool weft_grpc__read_infer(const weft_bundle *bundle, const bool *visible, const uint8_t *message,
+                           size_t len, size_t decoded_max, weft_answer *out_answer, char *text,
                            weft_grpc_infer **out);
 /* Packs the answer with its prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len);
@@ -103,6 +110,7 @@ typedef struct grpc_connection grpc_connection;
 
 struct weft_grpc {
     const weft_serve_options *options;
+    weft_front front;
     weft_router *router;
     weft_loop *loop;
     weft_listener listener;

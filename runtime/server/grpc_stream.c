@@ -219,7 +219,21 @@ static void take_header(grpc_stream *s, const uint8_t *name, size_t name_len, co
     else if (is(name, name_len, "grpc-timeout")) {
         s->call.timeout_us = parse_timeout(value, len);
         s->timeout_wrong = s->call.timeout_us == 0;
-    }
+    } else
+        weft_access__take_header(s->call.access, WEFT_OVER_GRPC, &s->call.presented,
+                                 (const char *)name, name_len, (const char *)value, len);
+}
+
+/* The gate in front of all methods. false: the call is refused. */
+static bool is_admitted(grpc_stream *s)
+{
+    char text[WEFT_REQUEST_MESSAGE_MAX];
+    weft_admission got = weft_access__admit(s->call.access, WEFT_OVER_GRPC, &s->call.presented,
+                                            weft_grpc__group_of(s->method), text);
+    if (got == WEFT_ADMISSION_ADMITTED)
+        return true;
+    refuse(s, "200", (weft_grpc_status)weft_admission__grpc(got), text);
+    return false;
 }
 
 static void end_headers(grpc_stream *s)
@@ -235,7 +249,7 @@ static void end_headers(grpc_stream *s)
         refuse(s, "200", WEFT_GRPC_UNIMPLEMENTED, "unknown method");
     else if (s->timeout_wrong)
         refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "grpc-timeout is malformed");
-    else if (s->grpc->draining)
+    else if (is_admitted(s) && s->grpc->draining)
         refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
 }
 
@@ -338,9 +352,12 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                        .deadline_ns = deadline_of(0),
                        .next = c->streams};
     s->call = (weft_grpc_call){.router = c->grpc->router,
+                               .access = c->grpc->front.access,
                                .decoded_max = 2 * c->grpc->max_message + (1 << 20),
                                .reply = on_reply,
                                .user = s};
+    if (s->call.access)
+        s->call.presented.certificate = weft_stream__client(&c->stream);
     if (nghttp2_session_set_stream_user_data(session, s->id, s) != 0) {
         free(s);
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;

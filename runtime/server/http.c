@@ -67,6 +67,7 @@ static void on_listen(void *user, uint32_t events)
 static uint64_t on_idle(void *user)
 {
     weft_http *http = user;
+    weft_tls__begin_turn(http->api.tls);
     if (!http->runnable)
         return UINT64_MAX;
     weft_http__run_runnable(http);
@@ -93,7 +94,7 @@ static weft_err start(weft_http *http, weft_diag *diag)
     if (!http->offload || !weft_http__open_peers(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
-    WEFT_TRY(weft_tls__create(o, "http/1.1", diag, &http->api.tls));
+    WEFT_TRY(weft_tls__create(o, "http/1.1", http->front.reload, diag, &http->api.tls));
     limit = limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS;
     WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));
     if (weft_listen__is_on(&o->metrics)) {
@@ -104,13 +105,14 @@ static weft_err start(weft_http *http, weft_diag *diag)
     return weft_loop__idle(http->loop, on_idle, http) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 
-weft_err weft_http__create(const weft_serve_options *options, weft_router *router, weft_loop *loop,
-                           weft_diag *diag, weft_http **out)
+weft_err weft_http__create(const weft_serve_options *options, const weft_front *front,
+                           weft_router *router, weft_loop *loop, weft_diag *diag, weft_http **out)
 {
     weft_http *http = calloc(1, sizeof *http);
     if (!http)
         return WEFT_ERR_NOMEM;
     *http = (weft_http){.options = options,
+                        .front = *front,
                         .router = router,
                         .loop = loop,
                         .relieve = weft_http__evict_slow,

@@ -48,6 +48,20 @@ static void take_json_len(http_exchange *x, const char *value, size_t len)
         weft_http__fail(x, 400, "wrong Inference-Header-Content-Length");
 }
 
+/* What the head shows of the client. */
+static void take_presented(http_connection *c, weft_presented *p)
+{
+    const weft_access *access = c->http->front.access;
+    const http1_head *h = &c->head;
+    if (!access || c->port->kind != HTTP_API)
+        return;
+    p->certificate = weft_stream__client(&c->stream);
+    for (uint32_t i = 0; i < h->n_field; i++)
+        weft_access__take_header(access, WEFT_OVER_HTTP, p, c->in + h->field[i].name.at,
+                                 h->field[i].name.len, c->in + h->field[i].value.at,
+                                 h->field[i].value.len);
+}
+
 http_exchange *weft_http__begin_exchange(http_connection *c)
 {
     const http1_head *h = &c->head;
@@ -63,6 +77,7 @@ http_exchange *weft_http__begin_exchange(http_connection *c)
         weft_http__reply(x, 200, strdup("{}"), "application/json");
         return x;
     }
+    take_presented(c, &x->presented);
     weft_http__find_route(x, c->port->kind, in + h->path.at, h->path.len);
     if (c->reserved && c->port->n > c->port->limit && !weft_http__is_reserved(x->route)) {
         c->http->counts.refused++;

@@ -185,12 +185,15 @@ static const char *reason_of(unsigned status)
         const char *text;
     } reasons[] = {{200, "OK"},
                    {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
                    {408, "Request Timeout"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
                    {417, "Expectation Failed"},
+                   {429, "Too Many Requests"},
                    {431, "Request Header Fields Too Large"},
                    {500, "Internal Server Error"},
                    {501, "Not Implemented"},
@@ -235,11 +238,11 @@ size_t weft_http__write_head(http_exchange *x, const char *option, char *out, si
                  x->json_len);
     int n = snprintf(
         out, size,
-        "HTTP/1.1 %u %s\r\n%sContent-Type: %s\r\nContent-Length: %zu\r\n%s%s%s%s%s%s%s%s\r\n",
+        "HTTP/1.1 %u %s\r\n%sContent-Type: %s\r\nContent-Length: %zu\r\n%s%s%s%s%s%s%s%s%s\r\n",
         x->status, reason_of(x->status), date_of(x->http), x->reply_type, x->reply_len, json_len,
-        x->accept_encoding ? "Accept-Encoding: gzip, deflate\r\n" : "", x->allow ? "Allow: " : "",
-        x->allow ? x->allow : "", x->allow ? "\r\n" : "", *option ? "Connection: " : "", option,
-        *option ? "\r\n" : "");
+        x->accept_encoding ? "Accept-Encoding: gzip, deflate\r\n" : "", x->field ? x->field : "",
+        x->allow ? "Allow: " : "", x->allow ? x->allow : "", x->allow ? "\r\n" : "",
+        *option ? "Connection: " : "", option, *option ? "\r\n" : "");
     return n > 0 && (size_t)n < size ? (size_t)n : 0;
 }
 

@@ -8,6 +8,7 @@
 #ifndef WEFT_RUNTIME_SERVER_HTTP_INT_H
 #define WEFT_RUNTIME_SERVER_HTTP_INT_H
 
+#include "runtime/server/access_int.h"
 #include "runtime/server/http1_parse.h"
 #include "runtime/server/oip_int.h"
 
@@ -75,6 +76,7 @@ typedef struct http_counts {
 
 struct weft_http {
     const weft_serve_options *options;
+    weft_front front;
     weft_router *router;
     weft_loop *loop;
     http_port api, metrics;
@@ -107,6 +109,7 @@ struct http_exchange {
     void (*resume)(http_exchange *x);
     void *connection;
     http1_method method;
+    weft_presented presented;
     const http_route *route; /* NULL: none was found, the exchange has its error */
     uint32_t model;          /* of the route; UINT32_MAX: none */
     uint64_t announced;      /* bytes of the body; 0: unknown */
@@ -126,6 +129,7 @@ struct http_exchange {
     size_t charged; /* bytes of the answer that count as held */
     const char *reply_type;
     const char *allow; /* methods of the path, for 405 */
+    const char *field; /* a further header field, with its end of line; NULL: none */
     bool accept_encoding;
     char error[WEFT_REQUEST_MESSAGE_MAX];
 };
@@ -150,8 +154,8 @@ void weft_http__free_exchange(http_exchange *x);
 
 /* -- Routes (http_routes.c) ----------------------------------------------------------------- */
 
-/* Finds the route of the path, and its model; the exchange has its error otherwise. `x->method` is
- * set. */
+/* Finds the route of the path, and its model, if the request may use them; the exchange has its
+ * error otherwise. `x->method` and `x->presented` are set. */
 void weft_http__find_route(http_exchange *x, unsigned port, const char *path, size_t len);
 /* Whether connections above the limit may ask for it: health. */
 bool weft_http__is_reserved(const http_route *route);

@@ -15,6 +15,7 @@ void weft_http__write_metrics(const weft_http *http, weft_buf *out)
 #include "runtime/server/http_counts.def"
 #undef COUNT
     put(out, "weft_http_connections", "gauge", "Open HTTP connections of the API", http->api.n);
+    weft_tls__write_metrics(http->api.tls, out);
     put(out, "weft_http_held_bytes", "gauge", "Bytes of request bodies and answers held",
         http->held_bytes);
 }

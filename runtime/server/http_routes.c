@@ -15,6 +15,12 @@ typedef struct target {
 
 typedef void route_fn(const target *t);
 
+/* By model: whether the client may know of it; NULL: all. */
+static const bool *visible(const http_exchange *x)
+{
+    return weft_access__models(x->http->front.access, &x->presented);
+}
+
 /* -- Health and metadata -------------------------------------------------------------------- */
 
 static void reply_json(const target *t, char *text)
@@ -30,8 +36,8 @@ static void get_live(const target *t)
 static void get_ready(const target *t)
 {
     bool ready = weft_router__all_ready(t->router) && !weft_router__is_draining(t->router);
-    weft_http__reply(t->x, ready ? 200 : 400, weft_oip__server_ready(t->router, ready),
-                     "application/json");
+    weft_http__reply(t->x, ready ? 200 : 400,
+                     weft_oip__server_ready(t->router, ready, !visible(t->x)), "application/json");
 }
 
 static void get_server(const target *t)
@@ -63,12 +69,12 @@ static void get_model_config(const target *t)
 
 static void get_stats(const target *t)
 {
-    reply_json(t, weft_oip__model_stats(t->router, t->model));
+    reply_json(t, weft_oip__model_stats(t->router, t->model, visible(t->x)));
 }
 
 static void post_index(const target *t)
 {
-    reply_json(t, weft_oip__repository_index(t->router));
+    reply_json(t, weft_oip__repository_index(t->router, visible(t->x)));
 }
 
 static void refuse_control(const target *t)
@@ -292,6 +298,7 @@ static void get_metrics(const target *t)
     weft_buf text = {0};
     weft_metrics__write(http->router, http->options->nv_metrics, &text);
     weft_http__write_metrics(http, &text);
+    weft_reload__write_metrics(http->front.reload, &text);
     weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, &text);
     if (text.failed)
         weft_buf_finish(&text);
@@ -302,6 +309,7 @@ static void get_metrics(const target *t)
 
 struct http_route {
     http1_method method; /* GET is HEAD as well */
+    weft_api_group group;
     const char *pattern;
     route_fn *fn;
     unsigned ports;
@@ -309,39 +317,50 @@ struct http_route {
 
 /* "*" matches a model, "#" its version, "?" any one segment. */
 static const http_route routes[] = {
-    {HTTP1_GET, "v2/health/live", get_live, HTTP_API | HTTP_METRICS | HTTP_RESERVED},
-    {HTTP1_GET, "v2/health/ready", get_ready, HTTP_API | HTTP_METRICS | HTTP_RESERVED},
-    {HTTP1_GET, "metrics", get_metrics, HTTP_METRICS},
-    {HTTP1_GET, "v2", get_server, HTTP_API},
-    {HTTP1_GET, "v2/models/stats", get_stats, HTTP_API},
-    {HTTP1_GET, "v2/models/*", get_model, HTTP_API},
-    {HTTP1_GET, "v2/models/*/ready", get_model_ready, HTTP_API},
-    {HTTP1_GET, "v2/models/*/config", get_model_config, HTTP_API},
-    {HTTP1_GET, "v2/models/*/stats", get_stats, HTTP_API},
-    {HTTP1_POST, "v2/models/*/infer", post_infer, HTTP_API},
-    {HTTP1_GET, "v2/models/*/versions/#", get_model, HTTP_API},
-    {HTTP1_GET, "v2/models/*/versions/#/ready", get_model_ready, HTTP_API},
-    {HTTP1_GET, "v2/models/*/versions/#/config", get_model_config, HTTP_API},
-    {HTTP1_GET, "v2/models/*/versions/#/stats", get_stats, HTTP_API},
-    {HTTP1_POST, "v2/models/*/versions/#/infer", post_infer, HTTP_API},
-    {HTTP1_POST, "v2/repository/index", post_index, HTTP_API},
-    {HTTP1_POST, "v2/repository/?/index", post_index, HTTP_API},
-    {HTTP1_POST, "v2/repository/models/?/load", refuse_control, HTTP_API},
-    {HTTP1_POST, "v2/repository/models/?/unload", refuse_control, HTTP_API},
-    {HTTP1_POST, "v2/models/*/generate", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/models/*/generate_stream", refuse_unsupported, HTTP_API},
-    {HTTP1_GET, "v2/systemsharedmemory/status", refuse_unsupported, HTTP_API},
-    {HTTP1_GET, "v2/cudasharedmemory/status", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/systemsharedmemory/region/?/register", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/systemsharedmemory/region/?/unregister", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/systemsharedmemory/unregister", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/cudasharedmemory/region/?/register", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/cudasharedmemory/region/?/unregister", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/cudasharedmemory/unregister", refuse_unsupported, HTTP_API},
-    {HTTP1_GET, "v2/trace/setting", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/trace/setting", refuse_unsupported, HTTP_API},
-    {HTTP1_GET, "v2/logging", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, "v2/logging", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, WEFT_API_HEALTH, "v2/health/live", get_live,
+     HTTP_API | HTTP_METRICS | HTTP_RESERVED},
+    {HTTP1_GET, WEFT_API_HEALTH, "v2/health/ready", get_ready,
+     HTTP_API | HTTP_METRICS | HTTP_RESERVED},
+    {HTTP1_GET, WEFT_API_HEALTH, "metrics", get_metrics, HTTP_METRICS},
+    {HTTP1_GET, WEFT_API_METADATA, "v2", get_server, HTTP_API},
+    {HTTP1_GET, WEFT_API_STATISTICS, "v2/models/stats", get_stats, HTTP_API},
+    {HTTP1_GET, WEFT_API_METADATA, "v2/models/*", get_model, HTTP_API},
+    {HTTP1_GET, WEFT_API_HEALTH, "v2/models/*/ready", get_model_ready, HTTP_API},
+    {HTTP1_GET, WEFT_API_MODEL_CONFIG, "v2/models/*/config", get_model_config, HTTP_API},
+    {HTTP1_GET, WEFT_API_STATISTICS, "v2/models/*/stats", get_stats, HTTP_API},
+    {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/infer", post_infer, HTTP_API},
+    {HTTP1_GET, WEFT_API_METADATA, "v2/models/*/versions/#", get_model, HTTP_API},
+    {HTTP1_GET, WEFT_API_HEALTH, "v2/models/*/versions/#/ready", get_model_ready, HTTP_API},
+    {HTTP1_GET, WEFT_API_MODEL_CONFIG, "v2/models/*/versions/#/config", get_model_config, HTTP_API},
+    {HTTP1_GET, WEFT_API_STATISTICS, "v2/models/*/versions/#/stats", get_stats, HTTP_API},
+    {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/versions/#/infer", post_infer, HTTP_API},
+    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/index", post_index, HTTP_API},
+    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/?/index", post_index, HTTP_API},
+    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/load", refuse_control,
+     HTTP_API},
+    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/unload", refuse_control,
+     HTTP_API},
+    {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/generate", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/generate_stream", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/status", refuse_unsupported,
+     HTTP_API},
+    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/status", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/register",
+     refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/unregister",
+     refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/unregister", refuse_unsupported,
+     HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/region/?/register",
+     refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/region/?/unregister",
+     refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/unregister", refuse_unsupported,
+     HTTP_API},
+    {HTTP1_GET, WEFT_API_TRACE, "v2/trace/setting", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_TRACE, "v2/trace/setting", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, WEFT_API_LOGGING, "v2/logging", refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_LOGGING, "v2/logging", refuse_unsupported, HTTP_API},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
@@ -367,12 +386,29 @@ static bool matches(const http1_path *p, const char *pattern, int *out_model, in
     return i == p->n;
 }
 
-/* Sets the model of the target. false: no such model or version; the exchange has its error. */
+/* The gate in front of all routes of the API. false: the exchange has its error. */
+static bool is_admitted(http_exchange *x, unsigned port, const http_route *r)
+{
+    char text[WEFT_REQUEST_MESSAGE_MAX];
+    if (port != HTTP_API)
+        return true;
+    weft_admission got =
+        weft_access__admit(x->http->front.access, WEFT_OVER_HTTP, &x->presented, r->group, text);
+    if (got == WEFT_ADMISSION_ADMITTED)
+        return true;
+    weft_http__fail(x, weft_admission__http(got), "%s", text);
+    x->field = weft_admission__field(got);
+    return false;
+}
+
+/* Sets the model of the target. false: no such model or version, or none that the client may know
+ * of; the exchange has its error. */
 static bool find_target(target *t, const http1_path *p, int model, int version)
 {
     if (model >= 0) {
+        const bool *may = visible(t->x);
         t->model = weft_router__find(t->router, p->at[model], p->len[model]);
-        if (t->model == UINT32_MAX) {
+        if (t->model == UINT32_MAX || (may && !may[t->model])) {
             weft_http__fail(t->x, 404, "there is no model '%.*s'",
                             p->len[model] < 128 ? (int)p->len[model] : 128, p->at[model]);
             return false;
@@ -413,7 +449,7 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
         post = post || r->method == HTTP1_POST;
         if (r->method != method)
             continue;
-        if (find_target(&t, &p, model, version)) {
+        if (is_admitted(x, port, r) && find_target(&t, &p, model, version)) {
             x->route = r;
             x->model = t.model;
         }

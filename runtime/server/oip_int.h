@@ -44,14 +44,15 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
 
 /* JSON texts, owned by the caller (free); NULL when out of memory. */
 char *weft_oip__server_metadata(void);
-/* With the status of each worker whose slice has a name. */
-char *weft_oip__server_ready(const weft_router *router, bool ready);
+/* `detailed`: with the status of each worker whose slice has a name. */
+char *weft_oip__server_ready(const weft_router *router, bool ready, bool detailed);
 char *weft_oip__model_metadata(const weft_bundle_program *program);
 /* `why` of it tells what its workers do when it is not ready. */
 char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
-char *weft_oip__model_stats(const weft_router *router, uint32_t model); /* UINT32_MAX: all */
-char *weft_oip__repository_index(const weft_router *router);
+/* UINT32_MAX: all models. `visible`, by model: those that the client may know of; NULL: all. */
+char *weft_oip__model_stats(const weft_router *router, uint32_t model, const bool *visible);
+char *weft_oip__repository_index(const weft_router *router, const bool *visible);
 char *weft_oip__error(const char *text);
 
 /* A dim of a shape in metadata: -1 when it varies. */

@@ -218,12 +218,12 @@ char *weft_oip__model_metadata(const weft_bundle_program *p)
                           list_ports(p, p->output, p->n_output, false, 0)));
 }
 
-char *weft_oip__server_ready(const weft_router *router, bool ready)
+char *weft_oip__server_ready(const weft_router *router, bool ready, bool detailed)
 {
     json_t *root = json_pack("{s:b}", "ready", ready), *slices = json_array();
     for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
         weft_worker_status s = weft_router__worker_status(router, i);
-        if (s.name)
+        if (s.name && detailed)
             json_array_append_new(slices,
                                   json_pack("{s:s, s:b, s:b, s:s}", "slice", s.name, "ready",
                                             s.ready, "lost", s.lost, "why", s.why));
@@ -295,21 +295,23 @@ static json_t *pack_stats(const weft_router *router, uint32_t model)
                      pack_batches(s), "memory_usage", "response_stats");
 }
 
-char *weft_oip__model_stats(const weft_router *router, uint32_t model)
+char *weft_oip__model_stats(const weft_router *router, uint32_t model, const bool *visible)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < weft_router__bundle(router)->n_program; i++)
-        if (model == UINT32_MAX || model == i)
+        if ((model == UINT32_MAX || model == i) && (!visible || visible[i]))
             json_array_append_new(list, pack_stats(router, i));
     return dump(json_pack("{s:o}", "model_stats", list));
 }
 
-char *weft_oip__repository_index(const weft_router *router)
+char *weft_oip__repository_index(const weft_router *router, const bool *visible)
 {
     json_t *list = json_array();
     const weft_bundle *bundle = weft_router__bundle(router);
     for (uint32_t i = 0; i < bundle->n_program; i++) {
         bool ready = weft_router__is_ready(router, i);
+        if (visible && !visible[i])
+            continue;
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name",
                                               bundle->program[i].name, "version", version, "state",
                                               ready ? "READY" : "UNAVAILABLE", "reason",

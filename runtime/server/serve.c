@@ -1,7 +1,9 @@
 /* weft_serve: connects loop, router and transports, and shuts them down.
  *
- * The first SIGTERM or SIGINT drains: no new connections are accepted, requests are answered until
- * drain_timeout_s has passed, and the remaining ones get 503. A second signal ends at once. */
+ * SIGHUP reads keys and certificates again. The first SIGTERM or SIGINT drains: no new connections
+ * are accepted, requests are answered until drain_timeout_s has passed, and the remaining ones get
+ * 503. A second signal ends at once. */
+#include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
@@ -17,6 +19,8 @@ static const uint64_t last_answers_ns = 500000000u;
 typedef struct server {
     const weft_serve_options *options;
     weft_loop *loop;
+    weft_front front;
+    weft_reloaded keys;
     weft_router *router;
     weft_http *http;
     weft_grpc *grpc;
@@ -32,7 +36,10 @@ static void on_signal(void *user, uint32_t events)
     struct signalfd_siginfo info;
     (void)events;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        s->n_signals++;
+        if (info.ssi_signo == SIGHUP)
+            weft_reload__all(s->front.reload);
+        else
+            s->n_signals++;
 }
 
 static uint64_t on_idle(void *user)
@@ -54,11 +61,34 @@ static weft_err open_signals(server *s, weft_diag *diag)
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (s->signals < 0 || !weft_loop__watch(s->loop, s->signals, EPOLLIN, on_signal, s))
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "signalfd: %s", strerror(errno));
+    return WEFT_ERR_OK;
+}
+
+static weft_err load_keys(void *user, weft_diag *diag)
+{
+    return weft_access__reload(user, diag);
+}
+
+static weft_err open_front(server *s, weft_diag *diag)
+{
+    const weft_serve_options *o = s->options;
+    s->front.reload = weft_reload__create(s->loop);
+    if (!s->front.reload)
+        return WEFT_ERR_NOMEM;
+    WEFT_TRY(weft_access__create(o, weft_router__bundle(s->router), diag, &s->front.access));
+    s->keys = (weft_reloaded){.name = "keys",
+                              .path = {o->api_keys},
+                              .n_path = 1,
+                              .load = load_keys,
+                              .user = s->front.access};
+    if (o->api_keys)
+        weft_reload__add(s->front.reload, &s->keys);
     return WEFT_ERR_OK;
 }
 
@@ -69,8 +99,9 @@ static weft_err open_server(server *s, weft_diag *diag)
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "epoll: %s", strerror(errno));
     WEFT_TRY(open_signals(s, diag));
     WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
-    WEFT_TRY(weft_http__create(s->options, s->router, s->loop, diag, &s->http));
-    WEFT_TRY(weft_grpc__create(s->options, s->router, s->loop, diag, &s->grpc));
+    WEFT_TRY(open_front(s, diag));
+    WEFT_TRY(weft_http__create(s->options, &s->front, s->router, s->loop, diag, &s->http));
+    WEFT_TRY(weft_grpc__create(s->options, &s->front, s->router, s->loop, diag, &s->grpc));
     return weft_loop__idle(s->loop, on_idle, s) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 
@@ -130,6 +161,8 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
         err = run(&s, diag);
     weft_grpc__destroy(s.grpc);
     weft_http__destroy(s.http);
+    weft_access__destroy(s.front.access);
+    weft_reload__destroy(s.front.reload);
     weft_router__destroy(s.router);
     if (s.signals >= 0)
         close(s.signals);

@@ -7,6 +7,7 @@
 #ifndef WEFT_RUNTIME_SERVER_SERVE_INT_H
 #define WEFT_RUNTIME_SERVER_SERVE_INT_H
 
+#include "base/str.h"
 #include "runtime/runtime.h"
 #include "runtime/server/server.h"
 
@@ -125,20 +126,54 @@ bool weft_listen__is_on(const weft_serve_port *where);
 WEFT_MUST_USE weft_err weft_listen__connections(const weft_serve_options *options,
                                                 uint32_t n_worker, weft_diag *diag, uint32_t *out);
 
+/* -- Files that are read again (reload.c) --------------------------------------------------- */
+
+enum { WEFT_RELOAD_FILES_MAX = 3 };
+
+/* Files that belong together, embedded in what is read from them. */
+typedef struct weft_reloaded {
+    const char *name; /* for the log and metrics */
+    const char *path[WEFT_RELOAD_FILES_MAX];
+    uint32_t n_path;
+    /* On an error what was read before stays in use. */
+    weft_err (*load)(void *user, weft_diag *diag);
+    void *user;
+
+    uint64_t seen[WEFT_RELOAD_FILES_MAX]; /* hash of what tells one file from another */
+    uint64_t n_load, n_failed;
+    struct weft_reloaded *next;
+} weft_reloaded;
+
+typedef struct weft_reload weft_reload;
+/* Looks for changed files every 10 s. NULL: out of memory. */
+weft_reload *weft_reload__create(weft_loop *loop);
+void weft_reload__destroy(weft_reload *reload);
+/* From now on; `files` has been read. NULL is allowed as `reload`: they are never read again. */
+void weft_reload__add(weft_reload *reload, weft_reloaded *files);
+/* Reads all files again, changed or not. */
+void weft_reload__all(weft_reload *reload);
+void weft_reload__write_metrics(const weft_reload *reload, weft_buf *out);
+
 /* -- Byte streams (tls.c) ------------------------------------------------------------------- */
 
 /* Certificates and rules of TLS for one protocol. */
 typedef struct weft_tls weft_tls;
 
-/* `protocol`: the name of ALPN, "http/1.1" or "h2". *out: NULL where the options name no files. */
+/* `protocol`: the name of ALPN, "http/1.1" or "h2". *out: NULL where the options name no files. The
+ * files are read again when `reload` says so; open connections keep what they began with. */
 WEFT_MUST_USE weft_err weft_tls__create(const weft_serve_options *options, const char *protocol,
-                                        weft_diag *diag, weft_tls **out);
+                                        weft_reload *reload, weft_diag *diag, weft_tls **out);
 void weft_tls__destroy(weft_tls *tls); /* NULL is allowed */
+/* Allows some more handshakes to go on; called once a turn of the loop. NULL is allowed. */
+void weft_tls__begin_turn(weft_tls *tls);
+void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out);
 
 /* A connected socket, with TLS or without. */
 typedef struct weft_stream {
     int fd;
     struct ssl_st *ssl; /* NULL: without */
+    weft_tls *tls;
+    char *client; /* name of the client's certificate, owned; "": it has none */
     bool failed;
     /* With TLS: the last read waits until the socket can be written, and the reverse. */
     bool read_wants_write, write_wants_read;
@@ -155,6 +190,8 @@ ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_
 bool weft_stream__has_pending(const weft_stream *stream);
 /* Nothing more will be written. */
 void weft_stream__end(weft_stream *stream);
+/* The first URI or DNS name of the client's certificate, once the handshake is over; NULL: none. */
+const char *weft_stream__client(weft_stream *stream);
 
 /* -- Requests ------------------------------------------------------------------------------- */
 
@@ -289,6 +326,12 @@ void weft_router__give_up(weft_router *router);
 
 /* -- Transports ----------------------------------------------------------------------------- */
 
+/* What both transports share. Zeroed: none. */
+typedef struct weft_front {
+    struct weft_access *access;
+    weft_reload *reload;
+} weft_front;
+
 /* What both transports tell of models. A bundle has one version of each. */
 #define WEFT_SERVE_MODEL_VERSION "1"
 #define WEFT_SERVE_PLATFORM      "onnx_weft"
@@ -297,8 +340,9 @@ typedef struct weft_http weft_http;
 typedef struct weft_grpc weft_grpc;
 
 /* Listens on the address and ports of the options. */
-WEFT_MUST_USE weft_err weft_http__create(const weft_serve_options *options, weft_router *router,
-                                         weft_loop *loop, weft_diag *diag, weft_http **out);
+WEFT_MUST_USE weft_err weft_http__create(const weft_serve_options *options, const weft_front *front,
+                                         weft_router *router, weft_loop *loop, weft_diag *diag,
+                                         weft_http **out);
 int weft_http__port(const weft_http *http);         /* -1: off */
 int weft_http__metrics_port(const weft_http *http); /* -1: off */
 /* Accepts no new connections; closes each open one after its answers. */
@@ -306,8 +350,9 @@ void weft_http__drain(weft_http *http);
 bool weft_http__is_idle(const weft_http *http); /* no request is being read or answered */
 void weft_http__destroy(weft_http *http);
 
-WEFT_MUST_USE weft_err weft_grpc__create(const weft_serve_options *options, weft_router *router,
-                                         weft_loop *loop, weft_diag *diag, weft_grpc **out);
+WEFT_MUST_USE weft_err weft_grpc__create(const weft_serve_options *options, const weft_front *front,
+                                         weft_router *router, weft_loop *loop, weft_diag *diag,
+                                         weft_grpc **out);
 int weft_grpc__port(const weft_grpc *grpc);
 void weft_grpc__drain(weft_grpc *grpc);
 bool weft_grpc__is_idle(const weft_grpc *grpc);

@@ -38,6 +38,13 @@ typedef struct weft_serve_port {
     const char *path; /* of a UNIX socket instead; NULL: none */
 } weft_serve_port;
 
+/* APIs that need a header: "GROUP,GROUP:HEADER=VALUE" or "...=@FILE". */
+enum { WEFT_RESTRICTIONS_MAX = 9 };
+typedef struct weft_serve_restrictions {
+    const char *text[WEFT_RESTRICTIONS_MAX];
+    uint32_t n;
+} weft_serve_restrictions;
+
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
@@ -46,6 +53,8 @@ typedef struct weft_serve_options {
     /* PEM files for TLS over HTTP and gRPC (not the metrics port): certificate chain, its key, and
      * the authority of client certificates, which are required then. NULL: none. */
     const char *tls_cert, *tls_key, *tls_ca;
+    const char *api_keys; /* file of keys and their rights; NULL: none are needed */
+    weft_serve_restrictions http_restricted, grpc_restricted;
     uint32_t max_connections;      /* of each transport; 0: as many as the descriptors allow */
     uint32_t max_peer_connections; /* of one address; 0: a quarter, loopback without a limit */
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */

@@ -3,22 +3,37 @@
  * The handshake is a part of the first reads: the deadline of the first request bounds it as well.
  * TLS 1.2 with forward-secret AEAD suites, TLS 1.3; no renegotiation, no compression, no early
  * data. The protocol is negotiated by ALPN, and a client that offers only others is refused: a
- * request for one port must not be taken by the other (ALPACA attacks). */
+ * request for one port must not be taken by the other (ALPACA attacks).
+ *
+ * A signature takes up to 1 ms, so a turn of the loop takes a few handshakes only; the others are
+ * read in later turns. When the files are read again, a new context takes the place of the old one,
+ * which the connections that use it keep; so tickets of the old one end too. */
+#include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { JOINED_BYTES = 16384, VERIFY_DEPTH = 4 }; /* JOINED: bytes of a record */
+enum {
+    JOINED_BYTES = 16384, /* of a record */
+    VERIFY_DEPTH = 4,
+    TURN_STEPS = 4 /* of handshakes, in one turn of the loop */
+};
 
 struct weft_tls {
     SSL_CTX *ctx;
     const char *protocol;
+    const weft_serve_options *options;
+    weft_reloaded files;
+    int64_t expires_s; /* when the certificate does, since the Unix epoch */
+    uint32_t n_step;   /* in this turn */
 };
 
 /* -- Context -------------------------------------------------------------------------------- */
@@ -49,37 +64,76 @@ static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
 }
 
 /* Clients must have a certificate of this authority. */
-static weft_err require_clients(weft_tls *tls, const char *ca, weft_diag *diag)
+static weft_err require_clients(SSL_CTX *ctx, const char *ca, weft_diag *diag)
 {
     static const unsigned char session[] = "weft";
     STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(ca);
-    if (!names || SSL_CTX_load_verify_file(tls->ctx, ca) != 1) {
+    if (!names || SSL_CTX_load_verify_file(ctx, ca) != 1) {
         sk_X509_NAME_pop_free(names, X509_NAME_free);
         return fail(diag, ca, "cannot load the authority of client certificates");
     }
-    SSL_CTX_set_client_CA_list(tls->ctx, names);
-    SSL_CTX_set_verify(tls->ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    SSL_CTX_set_verify_depth(tls->ctx, VERIFY_DEPTH);
-    SSL_CTX_set_session_id_context(tls->ctx, session, sizeof session - 1);
+    SSL_CTX_set_client_CA_list(ctx, names);
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_verify_depth(ctx, VERIFY_DEPTH);
+    SSL_CTX_set_session_id_context(ctx, session, sizeof session - 1);
     return WEFT_ERR_OK;
 }
 
-static weft_err load(weft_tls *tls, const weft_serve_options *o, weft_diag *diag)
+static weft_err load(SSL_CTX *ctx, const weft_serve_options *o, weft_diag *diag)
 {
-    SSL_CTX *ctx = tls->ctx;
     if (SSL_CTX_use_certificate_chain_file(ctx, o->tls_cert) != 1)
         return fail(diag, o->tls_cert, "cannot load the certificate");
     if (SSL_CTX_use_PrivateKey_file(ctx, o->tls_key, SSL_FILETYPE_PEM) != 1)
         return fail(diag, o->tls_key, "cannot load the key");
     if (SSL_CTX_check_private_key(ctx) != 1)
         return fail(diag, o->tls_key, "does not belong to the certificate");
-    return o->tls_ca ? require_clients(tls, o->tls_ca, diag) : WEFT_ERR_OK;
+    return o->tls_ca ? require_clients(ctx, o->tls_ca, diag) : WEFT_ERR_OK;
 }
 
-weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, weft_diag *diag,
-                          weft_tls **out)
+/* 0: unknown. */
+static int64_t expiry_of(SSL_CTX *ctx)
+{
+    const X509 *certificate = SSL_CTX_get0_certificate(ctx);
+    struct tm utc;
+    bool ok = certificate && ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &utc) == 1;
+    ERR_clear_error();
+    return ok ? (int64_t)timegm(&utc) : 0;
+}
+
+/* Makes a context of the files and puts it in the place of the one before. */
+static weft_err open_context(weft_tls *tls, weft_diag *diag)
 {
     static const char suites[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    if (!ctx || SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1 ||
+        SSL_CTX_set_cipher_list(ctx, suites) != 1) {
+        SSL_CTX_free(ctx);
+        return fail(diag, NULL, "TLS");
+    }
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                 SSL_OP_PRIORITIZE_CHACHA | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                              SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(ctx, select_protocol, tls);
+    weft_err err = load(ctx, tls->options, diag);
+    if (err != WEFT_ERR_OK) {
+        SSL_CTX_free(ctx);
+        return err;
+    }
+    SSL_CTX_free(tls->ctx);
+    tls->ctx = ctx;
+    tls->expires_s = expiry_of(ctx);
+    return WEFT_ERR_OK;
+}
+
+static weft_err load_again(void *user, weft_diag *diag)
+{
+    return open_context(user, diag);
+}
+
+weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, weft_reload *reload,
+                          weft_diag *diag, weft_tls **out)
+{
     *out = NULL;
     if (!o->tls_cert && !o->tls_key && !o->tls_ca)
         return WEFT_ERR_OK;
@@ -89,23 +143,18 @@ weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, wef
     weft_tls *tls = calloc(1, sizeof *tls);
     if (!tls)
         return WEFT_ERR_NOMEM;
-    tls->protocol = protocol;
-    tls->ctx = SSL_CTX_new(TLS_server_method());
-    if (!tls->ctx || SSL_CTX_set_min_proto_version(tls->ctx, TLS1_2_VERSION) != 1 ||
-        SSL_CTX_set_cipher_list(tls->ctx, suites) != 1) {
-        weft_tls__destroy(tls);
-        return fail(diag, NULL, "TLS");
-    }
-    SSL_CTX_set_options(tls->ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-                                      SSL_OP_PRIORITIZE_CHACHA | SSL_OP_CIPHER_SERVER_PREFERENCE);
-    SSL_CTX_set_mode(tls->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                   SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_alpn_select_cb(tls->ctx, select_protocol, tls);
-    weft_err err = load(tls, o, diag);
+    *tls = (weft_tls){.protocol = protocol, .options = o};
+    tls->files = (weft_reloaded){.name = strcmp(protocol, "h2") == 0 ? "tls-grpc" : "tls-http",
+                                 .path = {o->tls_cert, o->tls_key, o->tls_ca},
+                                 .n_path = o->tls_ca ? 3 : 2,
+                                 .load = load_again,
+                                 .user = tls};
+    weft_err err = open_context(tls, diag);
     if (err != WEFT_ERR_OK) {
         weft_tls__destroy(tls);
         return err;
     }
+    weft_reload__add(reload, &tls->files);
     *out = tls;
     return WEFT_ERR_OK;
 }
@@ -118,11 +167,27 @@ void weft_tls__destroy(weft_tls *tls)
     free(tls);
 }
 
+void weft_tls__begin_turn(weft_tls *tls)
+{
+    if (tls)
+        tls->n_step = 0;
+}
+
+void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out)
+{
+    static const char name[] = "weft_tls_certificate_expiry_seconds";
+    if (tls)
+        weft_buf_printf(out,
+                        "# HELP %s When the certificate expires, since the Unix epoch\n"
+                        "# TYPE %s gauge\n%s %lld\n",
+                        name, name, name, (long long)tls->expires_s);
+}
+
 /* -- Streams -------------------------------------------------------------------------------- */
 
 bool weft_stream__open(weft_stream *s, weft_tls *tls, int fd)
 {
-    *s = (weft_stream){.fd = fd};
+    *s = (weft_stream){.fd = fd, .tls = tls};
     if (!tls)
         return true;
     s->ssl = SSL_new(tls->ctx);
@@ -139,7 +204,9 @@ bool weft_stream__open(weft_stream *s, weft_tls *tls, int fd)
 void weft_stream__close(weft_stream *s)
 {
     SSL_free(s->ssl);
+    free(s->client);
     s->ssl = NULL;
+    s->client = NULL;
     close(s->fd);
     s->fd = -1;
 }
@@ -164,6 +231,30 @@ static ssize_t refuse(void)
     return -1;
 }
 
+/* Lets the handshake go on with what has arrived, for a read or a write. false: it is not over, and
+ * *out is the result in the terms of recv and send: failed, or later, also where this turn has
+ * taken enough of them. */
+static bool shake_hands(weft_stream *s, bool writing, ssize_t *out)
+{
+    bool *other = writing ? &s->write_wants_read : &s->read_wants_write;
+    *other = false;
+    if (SSL_is_init_finished(s->ssl))
+        return true;
+    if (s->tls->n_step >= TURN_STEPS) {
+        *other = (SSL_want_write(s->ssl) != 0) != writing;
+        errno = EAGAIN;
+        *out = -1;
+        return false;
+    }
+    OSSL_HANDSHAKE_STATE before = SSL_get_state(s->ssl);
+    ERR_clear_error();
+    int done = SSL_do_handshake(s->ssl);
+    s->tls->n_step += SSL_get_state(s->ssl) != before;
+    if (done != 1)
+        *out = result_of(s, done, writing ? SSL_ERROR_WANT_READ : SSL_ERROR_WANT_WRITE, other);
+    return done == 1;
+}
+
 ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
 {
     size_t have = 0;
@@ -171,7 +262,9 @@ ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
         return recv(s->fd, to, len, 0);
     if (s->failed)
         return refuse();
-    s->read_wants_write = false;
+    ssize_t later;
+    if (!shake_hands(s, false, &later))
+        return later;
     /* Several records are read, so that fewer bytes than asked for mean that the socket is empty.
      */
     while (have < len) {
@@ -191,7 +284,9 @@ ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
 static ssize_t write_bytes(weft_stream *s, const char *at, size_t len)
 {
     size_t sent = 0;
-    s->write_wants_read = false;
+    ssize_t later;
+    if (!shake_hands(s, true, &later))
+        return later < 0 ? later : refuse();
     while (sent < len) {
         size_t n = len - sent < INT32_MAX ? len - sent : INT32_MAX;
         ERR_clear_error();
@@ -226,6 +321,45 @@ ssize_t weft_stream__write(weft_stream *s, const struct iovec *part, int n_part)
         len += n;
     }
     return write_bytes(s, joined, len);
+}
+
+/* The name of a URI or DNS entry; NULL: another kind, or no name that a key can have. */
+static const char *name_of(const GENERAL_NAME *entry)
+{
+    if (entry->type != GEN_URI && entry->type != GEN_DNS)
+        return NULL;
+    /* Both are IA5String. */
+    const ASN1_STRING *text = entry->d.ia5;
+    const char *name = (const char *)ASN1_STRING_get0_data(text);
+    return weft_key__is_name(name, (size_t)ASN1_STRING_length(text)) ? name : NULL;
+}
+
+/* The first of them, as an owned text; "": none. NULL: out of memory. */
+static char *read_client(const SSL *ssl)
+{
+    X509 *certificate = SSL_get0_peer_certificate(ssl);
+    GENERAL_NAMES *names =
+        certificate ? X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL) : NULL;
+    char *client = NULL;
+    for (int i = 0; i < sk_GENERAL_NAME_num(names) && !client; i++) {
+        const GENERAL_NAME *entry = sk_GENERAL_NAME_value(names, i);
+        const char *name = name_of(entry);
+        if (name)
+            client = strndup(name, (size_t)ASN1_STRING_length(entry->d.ia5));
+    }
+    GENERAL_NAMES_free(names);
+    ERR_clear_error();
+    return client ? client : strdup("");
+}
+
+const char *weft_stream__client(weft_stream *s)
+{
+    /* Only a verified one tells who the client is. */
+    if (!s->ssl || !s->tls->options->tls_ca || !SSL_is_init_finished(s->ssl))
+        return NULL;
+    if (!s->client)
+        s->client = read_client(s->ssl);
+    return s->client && s->client[0] ? s->client : NULL;
 }
 
 bool weft_stream__has_pending(const weft_stream *s)

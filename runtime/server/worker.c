@@ -449,6 +449,7 @@ int weft_worker_main(int argc, char **argv)
     /* Only the router ends its workers, by closing the socket. Signals to the process group are
      * ignored, so that a drain can finish. */
     signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGBUS, on_bus_error);

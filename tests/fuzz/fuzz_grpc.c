@@ -71,7 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weft_answer why = WEFT_ANSWER_OK;
     char text[WEFT_REQUEST_MESSAGE_MAX] = "";
     weft_grpc_infer *infer = NULL;
-    if (!weft_grpc__read_infer(make_bundle(), data, size, DECODED_MAX_BYTES, &why, text, &infer)) {
+    if (!weft_grpc__read_infer(make_bundle(), NULL, data, size, DECODED_MAX_BYTES, &why, text,
+                               &infer)) {
         if (why == WEFT_ANSWER_OK || text[0] == '\0')
             abort();
         return 0;

@@ -42,6 +42,15 @@ static int take_connections(void *at, const weft_verb *verb, char *arg)
     return 0;
 }
 
+static int take_restriction(void *at, const weft_verb *verb, char *arg)
+{
+    weft_serve_restrictions *list = at;
+    if (list->n == WEFT_RESTRICTIONS_MAX)
+        return weft_tool_usage(verb, "more restrictions than API groups");
+    list->text[list->n++] = arg;
+    return 0;
+}
+
 static int take_slices(void *at, const weft_verb *verb, char *arg)
 {
     options *o = at;
@@ -168,12 +177,13 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     o->serve.exe = exe;
     o->serve.on_ready = on_ready;
     o->serve.user = &o->serve;
-    /* SIGTERM and SIGINT are blocked from here on: the server reads them, so that daemons and
-     * workers that were started are also stopped. */
+    /* SIGTERM, SIGINT and SIGHUP are blocked from here on: the server reads them, so that daemons
+     * and workers that were started are also stopped. */
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGHUP);
     sigprocmask(SIG_BLOCK, &ends, NULL);
     static weft_slices slices;
     weft_err err = weft_slices_make(&o->cut, arena, diag, &slices);
