@@ -332,6 +332,7 @@ void weft_batch__count(router_model *model, const router_batch *batch, const wef
         r->queue_ns = batch->sent_ns > r->arrived_ns ? batch->sent_ns - r->arrived_ns : 0;
         r->compute_input_ns = r->compute_output_ns = wire_ns / 2;
         r->compute_infer_ns = head->infer_ns;
+        r->batch_rows = batch->padded_rows;
         add(&s->queue, 1, r->queue_ns);
         add(&s->compute_input, 1, r->compute_input_ns);
         add(&s->compute_infer, 1, r->compute_infer_ns);

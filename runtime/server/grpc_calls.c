@@ -388,6 +388,11 @@ const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
     return NULL;
 }
 
+const char *weft_grpc__path_of(const weft_grpc_method *method)
+{
+    return method->path;
+}
+
 weft_api_group weft_grpc__group_of(const weft_grpc_method *method)
 {
     return method->group;

@@ -402,5 +402,8 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
         request->timeout_us = call->timeout_us;
     request->done = on_done;
     request->user = call;
+    request->id = call->infer->in->id;
+    request->origin = call->origin;
+    call->submitted = true;
     weft_router__submit(call->router, request);
 }

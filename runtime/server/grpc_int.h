@@ -39,6 +39,7 @@ typedef struct weft_grpc_call {
     weft_router *router;
     weft_access *access; /* NULL: an open gate */
     weft_presented presented;
+    weft_origin origin;
     uint64_t timeout_us; /* header grpc-timeout; 0: none */
     size_t decoded_max;  /* limit for the memory of the decoded request, bytes */
     /* Called once, possibly inside weft_grpc__start_call or weft_grpc__cancel_call. */
@@ -51,11 +52,13 @@ typedef struct weft_grpc_call {
     uint8_t *message;                    /* with its prefix; owned, freed by free() */
     size_t len;
 
+    bool submitted;         /* its request was given to the router, which logs it */
     weft_grpc_infer *infer; /* while its request belongs to the router */
 } weft_grpc_call;
 
 /* `path`: value of the header ":path". NULL: no such method. */
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len);
+const char *weft_grpc__path_of(const weft_grpc_method *method);
 weft_api_group weft_grpc__group_of(const weft_grpc_method *method);
 /* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,

@@ -108,6 +108,22 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, s
     return (ssize_t)n;
 }
 
+static void log_call(const grpc_stream *s)
+{
+    char trace[2 * WEFT_TRACE_ID_BYTES + 1];
+    const weft_origin *o = &s->call.origin;
+    if (!o->known || s->call.submitted || !weft_log__is_on(WEFT_LOG_ACCESS))
+        return;
+    weft_spans__put_hex(o->context.trace, sizeof o->context.trace, trace);
+    WEFT_LOG(
+        WEFT_LOG_ACCESS, "grpc",
+        {.key = "method", .text = s->method ? weft_grpc__path_of(s->method) : ""},
+        {.key = "status", .number = s->call.status}, {.key = "trace", .text = trace},
+        {.key = "peer", .text = o->peer}, {.key = "key", .text = o->key},
+        {.key = "why", .text = s->call.text},
+        {.key = "total_us", .number = (double)((weft_clock__now_ns() - o->received_ns) / 1000)});
+}
+
 /* `http` other than "200": the request is not gRPC and gets only this HTTP status. */
 static void send_answer(grpc_stream *s, const char *http)
 {
@@ -128,6 +144,7 @@ static void send_answer(grpc_stream *s, const char *http)
         nv[n++] = header("grpc-message", text, escape(call->text, text));
     }
     nghttp2_data_provider data = {.source = {.ptr = s}, .read_callback = read_answer};
+    log_call(s);
     s->state = GRPC_SENDING;
     s->deadline_ns = deadline_of(call->len);
     if (nghttp2_submit_response(session, s->id, nv, n, ok ? &data : NULL) != 0)
@@ -219,7 +236,9 @@ static void take_header(grpc_stream *s, const uint8_t *name, size_t name_len, co
     else if (is(name, name_len, "grpc-timeout")) {
         s->call.timeout_us = parse_timeout(value, len);
         s->timeout_wrong = s->call.timeout_us == 0;
-    } else
+    } else if (is(name, name_len, "traceparent"))
+        weft_origin__take_parent(&s->call.origin, (const char *)value, len);
+    else
         weft_access__take_header(s->call.access, WEFT_OVER_GRPC, &s->call.presented,
                                  (const char *)name, name_len, (const char *)value, len);
 }
@@ -236,8 +255,23 @@ static bool is_admitted(grpc_stream *s)
     return false;
 }
 
+/* Where the call comes from, if anybody wants to know; the fields of a parent are kept. */
+static void take_origin(grpc_stream *s)
+{
+    const weft_front *front = &s->grpc->front;
+    const weft_origin parent = s->call.origin;
+    if (!weft_spans__is_on(front->spans))
+        return;
+    weft_origin__begin(&s->call.origin, "grpc", s->connection->stream.fd,
+                       weft_access__key_name(front->access, &s->call.presented));
+    s->call.origin.has_parent = parent.has_parent;
+    s->call.origin.context = parent.context;
+    weft_origin__decide(&s->call.origin, front->spans);
+}
+
 static void end_headers(grpc_stream *s)
 {
+    take_origin(s);
     s->state = GRPC_RECEIVING;
     if (s->header_bytes > HEADER_BYTES_MAX)
         refuse(s, "200", WEFT_GRPC_RESOURCE_EXHAUSTED, "the headers are too large");

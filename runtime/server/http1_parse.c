@@ -336,6 +336,11 @@ http1_result weft_http1__read_head(http1_head *h, const char *at, size_t len)
     return h->scan < HTTP1_HEAD_MAX ? HTTP1_MORE : refuse(h, 431, "the head is too large");
 }
 
+bool weft_http1__is_field(const http1_head *h, const char *at, uint32_t i, const char *name)
+{
+    return equals(at + h->field[i].name.at, h->field[i].name.len, name);
+}
+
 bool weft_http1__field(const http1_head *h, const char *at, const char *name, http1_span *out)
 {
     for (uint32_t i = 0; i < h->n_field; i++)

@@ -74,6 +74,9 @@ http1_result weft_http1__read_head(http1_head *head, const char *at, size_t len)
  * where a field stands several times. */
 bool weft_http1__field(const http1_head *head, const char *at, const char *name, http1_span *out);
 
+/* Whether field i has this name, given in lower case. */
+bool weft_http1__is_field(const http1_head *head, const char *at, uint32_t i, const char *name);
+
 bool weft_http1__is_token(char c); /* of a name (RFC 9110, 5.6.2) */
 /* Neither the end of a line nor a control character other than TAB. */
 bool weft_http1__is_text(char c);

@@ -62,6 +62,22 @@ static void take_presented(http_connection *c, weft_presented *p)
                                  h->field[i].value.len);
 }
 
+/* Where the request comes from, if anybody wants to know. */
+static void take_origin(http_connection *c, http_exchange *x)
+{
+    const weft_front *front = &c->http->front;
+    const http1_head *h = &c->head;
+    if (c->port->kind != HTTP_API || !weft_spans__is_on(front->spans))
+        return;
+    weft_origin__begin(&x->origin, "http", c->stream.fd,
+                       weft_access__key_name(front->access, &x->presented));
+    for (uint32_t i = 0; i < h->n_field; i++)
+        if (weft_http1__is_field(h, c->in, i, "traceparent"))
+            weft_origin__take_parent(&x->origin, c->in + h->field[i].value.at,
+                                     h->field[i].value.len);
+    weft_origin__decide(&x->origin, front->spans);
+}
+
 http_exchange *weft_http__begin_exchange(http_connection *c)
 {
     const http1_head *h = &c->head;
@@ -78,6 +94,7 @@ http_exchange *weft_http__begin_exchange(http_connection *c)
         return x;
     }
     take_presented(c, &x->presented);
+    take_origin(c, x);
     weft_http__find_route(x, c->port->kind, in + h->path.at, h->path.len);
     if (c->reserved && c->port->n > c->port->limit && !weft_http__is_reserved(x->route)) {
         c->http->counts.refused++;

@@ -192,6 +192,7 @@ static bool send_answer(http_connection *c)
 static void end_answer(http_connection *c)
 {
     c->http->counts.requests++;
+    weft_http__log(c->x);
     drop_exchange(c);
     c->served = true;
     c->head = (http1_head){0};

@@ -110,6 +110,7 @@ struct http_exchange {
     void *connection;
     http1_method method;
     weft_presented presented;
+    weft_origin origin;
     const http_route *route; /* NULL: none was found, the exchange has its error */
     uint32_t model;          /* of the route; UINT32_MAX: none */
     uint64_t announced;      /* bytes of the body; 0: unknown */
@@ -161,6 +162,9 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
 bool weft_http__is_reserved(const http_route *route);
 /* Answers the exchange by its route, or hands it to the router (`waiting` is set then). */
 void weft_http__run(http_exchange *x);
+/* A line of the access log for an exchange that is answered; inferences have theirs by the router.
+ */
+void weft_http__log(const http_exchange *x);
 /* The client of a waiting exchange is gone: it is freed, now or later. */
 void weft_http__abandon(http_exchange *x);
 

@@ -226,6 +226,8 @@ static bool read_json_len(http_exchange *x, size_t *out_len, bool *out_raw)
 static void submit(http_exchange *x)
 {
     x->infer->request->user = x;
+    x->infer->request->id = x->infer->id;
+    x->infer->request->origin = x->origin;
     x->infer->request->done = on_done;
     weft_router__submit(x->http->router, x->infer->request);
 }
@@ -299,6 +301,7 @@ static void get_metrics(const target *t)
     weft_metrics__write(http->router, http->options->nv_metrics, &text);
     weft_http__write_metrics(http, &text);
     weft_reload__write_metrics(http->front.reload, &text);
+    weft_spans__write_metrics(http->front.spans, &text);
     weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, &text);
     if (text.failed)
         weft_buf_finish(&text);
@@ -460,6 +463,21 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
         weft_http__fail(x, 405, "Method Not Allowed");
     } else
         weft_http__fail(x, 404, "Not Found");
+}
+
+void weft_http__log(const http_exchange *x)
+{
+    char trace[2 * WEFT_TRACE_ID_BYTES + 1];
+    const weft_origin *o = &x->origin;
+    if (!o->known || x->infer || !weft_log__is_on(WEFT_LOG_ACCESS))
+        return;
+    weft_spans__put_hex(o->context.trace, sizeof o->context.trace, trace);
+    WEFT_LOG(
+        WEFT_LOG_ACCESS, "http", {.key = "route", .text = x->route ? x->route->pattern : ""},
+        {.key = "status", .number = x->status}, {.key = "trace", .text = trace},
+        {.key = "peer", .text = o->peer}, {.key = "key", .text = o->key},
+        {.key = "why", .text = x->error},
+        {.key = "total_us", .number = (double)((weft_clock__now_ns() - o->received_ns) / 1000)});
 }
 
 bool weft_http__is_reserved(const http_route *route)

@@ -26,6 +26,11 @@ void weft_log__configure(bool json, weft_log_level level)
     state.level = level;
 }
 
+bool weft_log__is_on(weft_log_level level)
+{
+    return level <= state.level;
+}
+
 static void put_time(weft_buf *out)
 {
     struct timespec now;
@@ -38,7 +43,7 @@ static void put_time(weft_buf *out)
 }
 
 /* A value in quotes, cut to VALUE_BYTES, in ASCII: JSON's escapes are used in both formats. */
-static void put_text(weft_buf *out, const char *text)
+void weft_log__put_text(weft_buf *out, const char *text)
 {
     weft_buf_putc(out, '"');
     for (size_t i = 0; text[i] && i < VALUE_BYTES; i++) {
@@ -57,7 +62,7 @@ static void put_field(weft_buf *out, const weft_log_field *f)
 {
     weft_buf_printf(out, state.json ? ",\"%s\":" : " %s=", f->key);
     if (f->text)
-        put_text(out, f->text);
+        weft_log__put_text(out, f->text);
     else
         weft_buf_put_f64(out, f->number);
 }
@@ -74,7 +79,7 @@ void weft_log__write(weft_log_level level, const char *event, const weft_log_fie
 {
     static const char *const names[] = {"error", "warn", "info", "access"};
     weft_buf line = {0};
-    if (level > state.level)
+    if (!weft_log__is_on(level))
         return;
     weft_buf_puts(&line, state.json ? "{\"ts\":\"" : "");
     put_time(&line);

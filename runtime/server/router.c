@@ -37,6 +37,26 @@ static const char *const answer_names[] = {[WEFT_ANSWER_OK] = "ok",
                                            [WEFT_ANSWER_UNAVAILABLE] = "unavailable",
                                            [WEFT_ANSWER_INTERNAL] = "internal"};
 
+static void log_request(const weft_router *router, const weft_request *r, uint64_t took_ns)
+{
+    const weft_origin *o = &r->origin;
+    char trace[2 * WEFT_TRACE_ID_BYTES + 1];
+    if (!weft_log__is_on(WEFT_LOG_ACCESS))
+        return;
+    weft_spans__put_hex(o->context.trace, sizeof o->context.trace, trace);
+    WEFT_LOG(WEFT_LOG_ACCESS, "request",
+             {.key = "model", .text = router->model[r->model].program->name},
+             {.key = "id", .text = r->id ? r->id : ""}, {.key = "trace", .text = trace},
+             {.key = "peer", .text = o->peer}, {.key = "over", .text = o->over ? o->over : ""},
+             {.key = "key", .text = o->key}, {.key = "answer", .text = answer_names[r->answer]},
+             {.key = "why", .text = r->message}, {.key = "rows", .number = (double)r->rows},
+             {.key = "batch_rows", .number = (double)r->batch_rows},
+             {.key = "attempts", .number = r->attempts},
+             {.key = "queue_us", .number = (double)(r->queue_ns / 1000)},
+             {.key = "compute_us", .number = (double)(r->compute_infer_ns / 1000)},
+             {.key = "total_us", .number = (double)(took_ns / 1000)});
+}
+
 /* Ends a request: counts it and calls `done`, which may submit. */
 static void finish(weft_router *router, weft_request *request)
 {
@@ -52,14 +72,9 @@ static void finish(weft_router *router, weft_request *request)
     stats->rejected += request->answer == WEFT_ANSWER_UNAVAILABLE;
     stats->pending--;
     router->n_pending--;
-    WEFT_LOG(WEFT_LOG_ACCESS, "request",
-             {.key = "model", .text = router->model[request->model].program->name},
-             {.key = "answer", .text = answer_names[request->answer]},
-             {.key = "why", .text = request->message}, {.key = "rows", .number = request->rows},
-             {.key = "attempts", .number = request->attempts},
-             {.key = "queue_us", .number = (double)(request->queue_ns / 1000)},
-             {.key = "compute_us", .number = (double)(request->compute_infer_ns / 1000)},
-             {.key = "total_us", .number = (double)(took_ns / 1000)});
+    log_request(router, request, took_ns);
+    weft_spans__write(router->spans, request, router->model[request->model].program->name,
+                      request->arrived_ns + took_ns);
     request->done(request);
 }
 

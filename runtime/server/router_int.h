@@ -266,6 +266,7 @@ void weft_joint__reset_worker(joint_set *set, uint32_t worker);
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 
 struct weft_router {
+    weft_spans *spans; /* NULL: none */
     const weft_serve_options *options;
     weft_loop *loop;
     int bundle_fd; /* its bytes do not change; every worker maps it */

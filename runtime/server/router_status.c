@@ -4,6 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+void weft_router__set_spans(weft_router *router, weft_spans *spans)
+{
+    router->spans = spans;
+}
+
 const weft_bundle *weft_router__bundle(const weft_router *router)
 {
     return router->bundle;

@@ -30,16 +30,22 @@ typedef struct server {
     bool was_ready;
 } server;
 
+static void read_again(server *s)
+{
+    weft_reload__all(s->front.reload);
+    weft_spans__reopen(s->front.spans);
+}
+
 static void on_signal(void *user, uint32_t events)
 {
     server *s = user;
     struct signalfd_siginfo info;
     (void)events;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo == SIGHUP)
-            weft_reload__all(s->front.reload);
+        if (info.ssi_signo == SIGHUP && s->front.reload)
+            read_again(s);
         else
-            s->n_signals++;
+            s->n_signals += info.ssi_signo != SIGHUP;
 }
 
 static uint64_t on_idle(void *user)
@@ -81,6 +87,8 @@ static weft_err open_front(server *s, weft_diag *diag)
     s->front.reload = weft_reload__create(s->loop);
     if (!s->front.reload)
         return WEFT_ERR_NOMEM;
+    WEFT_TRY(weft_spans__create(o, diag, &s->front.spans));
+    weft_router__set_spans(s->router, s->front.spans);
     WEFT_TRY(weft_access__create(o, weft_router__bundle(s->router), diag, &s->front.access));
     s->keys = (weft_reloaded){.name = "keys",
                               .path = {o->api_keys},
@@ -164,6 +172,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_access__destroy(s.front.access);
     weft_reload__destroy(s.front.reload);
     weft_router__destroy(s.router);
+    weft_spans__destroy(s.front.spans);
     if (s.signals >= 0)
         close(s.signals);
     weft_loop__destroy(s.loop);

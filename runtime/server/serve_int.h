@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "runtime/runtime.h"
 #include "runtime/server/server.h"
+#include "runtime/server/spans_int.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -29,6 +30,9 @@ typedef struct weft_log_field {
 
 /* Events of higher levels are not written; default: text, WARN. */
 void weft_log__configure(bool json, weft_log_level level);
+bool weft_log__is_on(weft_log_level level);
+/* A text in quotes, cut, in ASCII: JSON's escapes. */
+void weft_log__put_text(weft_buf *out, const char *text);
 /* One line on standard error; never waits. */
 void weft_log__write(weft_log_level level, const char *event, const weft_log_field *field,
                      size_t n);
@@ -212,6 +216,8 @@ typedef struct weft_request {
     uint32_t model;      /* index of its program in the bundle */
     weft_tensor *in;     /* in the program's order; their data outlives the request */
     uint64_t timeout_us; /* given by the client; 0: the server's */
+    const char *id;      /* given by the client; borrowed until `done` returns; NULL: none */
+    weft_origin origin;
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
     void *user;
@@ -222,6 +228,7 @@ typedef struct weft_request {
     weft_tensor *out;                       /* in the program's order; their data is `out_data` */
     uint8_t *out_data;
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
+    int64_t batch_rows; /* of the batch in which it ran, with padding; 0: it did not */
 
     /* For the router only. */
     struct weft_request *next, *prev; /* in the queue of the model */
@@ -286,6 +293,8 @@ typedef struct weft_router weft_router;
 WEFT_MUST_USE weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
                                            weft_diag *diag, weft_router **out);
 void weft_router__destroy(weft_router *router);
+/* Spans of requests are written there; NULL: nowhere. */
+void weft_router__set_spans(weft_router *router, weft_spans *spans);
 const weft_bundle *weft_router__bundle(const weft_router *router);
 /* Index of a model; UINT32_MAX: none has this name. */
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len);
@@ -330,6 +339,7 @@ void weft_router__give_up(weft_router *router);
 typedef struct weft_front {
     struct weft_access *access;
     weft_reload *reload;
+    weft_spans *spans;
 } weft_front;
 
 /* What both transports tell of models. A bundle has one version of each. */

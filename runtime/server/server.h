@@ -69,7 +69,9 @@ typedef struct weft_serve_options {
     bool trust_bundle;      /* map the file itself: nobody overwrites or truncates it */
     bool log_json;          /* events as JSON, not text */
     weft_log_level log_level;
-    bool nv_metrics; /* also Triton's metric names */
+    bool nv_metrics;        /* also Triton's metric names */
+    const char *trace_file; /* spans of requests as lines of OTLP/JSON; NULL: none */
+    double trace_rate;      /* part of the requests without a trace of their own that get spans */
     /* Called once, when a worker is ready for every model, with the ports as bound
      * (-1: off, or a UNIX socket). */
     void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);

@@ -206,6 +206,7 @@ static int run_serve(int argc, char **argv)
     static options o = {.serve = {.http = {.port = 8000},
                                   .grpc = {.port = 8001},
                                   .metrics = {.port = 8002},
+                                  .trace_rate = 1,
                                   .log_level = WEFT_LOG_WARN}};
     int code = parse(argc, argv, &o);
     if (code >= 0)
