@@ -29,6 +29,19 @@ static inline bool weft_dim_is_const(weft_dim d)
     return d > WEFT_DIM_CONST_MIN;
 }
 
+/* The dim of a number that data or attributes give. Exporters write numbers beyond the range of
+ * dims for "to the start": those become WEFT_DIM_LOWEST, which stands for itself and all below. */
+#define WEFT_DIM_LOWEST (WEFT_DIM_CONST_MIN + 1)
+static inline weft_dim weft_dim_of_number(int64_t x)
+{
+    return x < WEFT_DIM_LOWEST ? WEFT_DIM_LOWEST : x;
+}
+/* A constant that is known exactly. */
+static inline bool weft_dim_is_number(weft_dim d)
+{
+    return d > WEFT_DIM_LOWEST;
+}
+
 /* true when `d` is a constant or a handle of an expression of this pool; for numbers read from
  * outside. */
 bool weft_dim_is_valid(const weft_dimpool *pool, weft_dim d);

@@ -185,12 +185,6 @@ void weft_onnx__put(weft_onnx_call *c, weft_attr attr)
         c->attr[i] = attr;
 }
 
-/* Exporters write values beyond the range of dims for "to the end". */
-static weft_dim to_dim(int64_t x)
-{
-    return weft_dim_is_const(x) ? x : WEFT_DIM_CONST_MIN + 1;
-}
-
 void weft_onnx__put_dims(weft_onnx_call *c, weft_attr_key key, const weft_dim *dim, uint32_t n)
 {
     weft_onnx__put(
@@ -209,7 +203,7 @@ static weft_err map_list(weft_onnx_call *c, const Onnx__AttributeProto *a, weft_
         for (uint32_t i = 0; i < n; i++) {
             x[i] = type == WEFT_ONNX_ATTR_INT ? a->i : a->ints[i];
             if (out->kind == WEFT_KIND_DIMS)
-                x[i] = to_dim(x[i]);
+                x[i] = weft_dim_of_number(x[i]);
         }
         out->n = n;
         out->u.ints = x;

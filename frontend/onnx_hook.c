@@ -340,7 +340,7 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
     WEFT_TRY(weft_onnx__get_ints(c, c->opset < OPSET_PADS ? "paddings" : "pads", &pads, &n));
     weft_dim *dims = weft_arena_array(c->cx->arena, n, sizeof *dims);
     for (uint32_t i = 0; i < n; i++)
-        dims[i] = weft_dim_is_const(pads[i]) ? pads[i] : WEFT_DIM_CONST_MIN + 1;
+        dims[i] = weft_dim_of_number(pads[i]);
     weft_onnx__put_dims(c, WEFT_ATTR_PADS, dims, n);
     weft_val in[3] = {c->in[0], {0}, {0}};
     in[2] = scalar_like(c, c->in[0], value);

@@ -56,7 +56,7 @@ static bool from_content(question *q, weft_val v, weft_tensor *out)
     if (!content || !fixed_type(q->cx->m, v, out) || weft_tensor_numel(out) != (int64_t)n)
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (!weft_dim_is_const(content[i]))
+        if (!weft_dim_is_number(content[i]))
             return false;
     out->data = weft_arena_array(q->cx->arena, n, weft_dtype_size(out->dtype));
     for (uint32_t i = 0; i < n; i++)

@@ -41,17 +41,15 @@ static weft_content read_weight(weft_contents *c, weft_weight w)
     weft_content none = {NULL, 0};
     weft_tensor t = weft_weight_tensor(c->m, w);
     int64_t n = weft_tensor_numel(&t);
-    if (weft_dtype_is_float(t.dtype) || n < 0 || n > WEFT_FOLLOW_MAX)
+    bool fits = !weft_dtype_is_float(t.dtype) && t.dtype != WEFT_DTYPE_U64;
+    if (!fits || n < 0 || n > WEFT_FOLLOW_MAX)
         return none;
     const void *data =
         weft_contents__align(c->arena, weft_weight_get(c->m, w), t.dtype, WEFT_UNALIGNED_MAX);
     memcpy(&t.data, &data, sizeof data);
     weft_dim *dim = weft_arena_array(c->arena, (size_t)n, sizeof *dim);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t x = weft_tensor_get_i64(&t, i);
-        /* Exporters write values beyond the range of dims for "to the start". */
-        dim[i] = weft_dim_is_const(x) ? x : WEFT_DIM_CONST_MIN + 1;
-    }
+    for (int64_t i = 0; i < n; i++)
+        dim[i] = weft_dim_of_number(weft_tensor_get_i64(&t, i));
     return (weft_content){dim, (uint32_t)n};
 }
 

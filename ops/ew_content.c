@@ -206,7 +206,10 @@ void weft_content__fold(weft_infer_ctx *cx)
         weft_dim x[OPERANDS] = {0};
         for (uint32_t j = 0; j < n_in; j++)
             x[j] = content[j][n[j] == 1 ? 0 : i];
-        if (!fold_element(cx, id, x, n_in, &out[i]) || !fits(cx->out[0].dtype, out[i])) {
+        bool known = true;
+        for (uint32_t j = 0; j < n_in; j++)
+            known = known && x[j] != WEFT_DIM_LOWEST;
+        if (!known || !fold_element(cx, id, x, n_in, &out[i]) || !fits(cx->out[0].dtype, out[i])) {
             cx->out_content[0] = NULL;
             return;
         }

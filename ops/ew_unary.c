@@ -21,46 +21,46 @@
 #define CLAMP01(x) ((x) < 0 ? 0 : (x) > 1 ? 1 : (x))
 
 /* F(ENUM, name, formula) */
-#define FUNCTIONS(F)                                                     \
-    F(ABS, abs, fabs(x))                                                 \
-    F(NEG, neg, -x)                                                      \
-    F(SIGN, sign, x > 0 ? 1 : x < 0 ? -1 : x)                            \
-    F(CEIL, ceil, ceil(x))                                               \
-    F(FLOOR, floor, floor(x))                                            \
-    F(ROUND, round, rint(x))                                             \
-    F(SQRT, sqrt, sqrt(x))                                               \
-    F(RSQRT, rsqrt, 1 / sqrt(x))                                         \
-    F(RECIPROCAL, reciprocal, 1 / x)                                     \
-    F(SQUARE, square, x *x)                                              \
-    F(EXP, exp, exp(x))                                                  \
-    F(LOG, log, log(x))                                                  \
-    F(SIN, sin, sin(x))                                                  \
-    F(COS, cos, cos(x))                                                  \
-    F(TAN, tan, tan(x))                                                  \
-    F(ASIN, asin, asin(x))                                               \
-    F(ACOS, acos, acos(x))                                               \
-    F(ATAN, atan, atan(x))                                               \
-    F(SINH, sinh, sinh(x))                                               \
-    F(COSH, cosh, cosh(x))                                               \
-    F(TANH, tanh, tanh(x))                                               \
-    F(ASINH, asinh, asinh(x))                                            \
-    F(ACOSH, acosh, acosh(x))                                            \
-    F(ATANH, atanh, atanh(x))                                            \
-    F(ERF, erf, erf(x))                                                  \
-    F(SIGMOID, sigmoid, SIGMOID(x))                                      \
-    F(RELU, relu, x < 0 ? 0 : x)                                         \
-    F(SILU, silu, x *SIGMOID(x))                                         \
-    F(SOFTPLUS, softplus, SOFTPLUS(x))                                   \
-    F(SOFTSIGN, softsign, x / (1 + fabs(x)))                             \
-    F(HARD_SWISH, hard_swish, x *fmax(K(0), fmin(K(1), x / 6 + K(0.5)))) \
-    F(MISH, mish, x *tanh(SOFTPLUS(x)))                                  \
-    F(GELU, gelu, K(0.5) * x * (1 + erf(x * K(SQRT1_2))))                \
-    F(ELU, elu, x < 0 ? p[0] * expm1(x) : x)                             \
-    F(CELU, celu, x < 0 ? p[0] * expm1(x / p[0]) : x)                    \
-    F(SELU, selu, p[1] * (x > 0 ? x : p[0] * expm1(x)))                  \
-    F(LEAKY_RELU, leaky_relu, x < 0 ? p[0] * x : x)                      \
-    F(THRESHOLDED_RELU, thresholded_relu, x > p[0] ? x : 0)              \
-    F(HARD_SIGMOID, hard_sigmoid, CLAMP01(p[0] * x + p[1]))              \
+#define FUNCTIONS(F)                                                              \
+    F(ABS, abs, fabs(x))                                                          \
+    F(NEG, neg, -x)                                                               \
+    F(SIGN, sign, x > 0 ? 1 : x < 0 ? -1 : x)                                     \
+    F(CEIL, ceil, ceil(x))                                                        \
+    F(FLOOR, floor, floor(x))                                                     \
+    F(ROUND, round, rint(x))                                                      \
+    F(SQRT, sqrt, sqrt(x))                                                        \
+    F(RSQRT, rsqrt, 1 / sqrt(x))                                                  \
+    F(RECIPROCAL, reciprocal, 1 / x)                                              \
+    F(SQUARE, square, x *x)                                                       \
+    F(EXP, exp, exp(x))                                                           \
+    F(LOG, log, log(x))                                                           \
+    F(SIN, sin, sin(x))                                                           \
+    F(COS, cos, cos(x))                                                           \
+    F(TAN, tan, tan(x))                                                           \
+    F(ASIN, asin, asin(x))                                                        \
+    F(ACOS, acos, acos(x))                                                        \
+    F(ATAN, atan, atan(x))                                                        \
+    F(SINH, sinh, sinh(x))                                                        \
+    F(COSH, cosh, cosh(x))                                                        \
+    F(TANH, tanh, tanh(x))                                                        \
+    F(ASINH, asinh, asinh(x))                                                     \
+    F(ACOSH, acosh, acosh(x))                                                     \
+    F(ATANH, atanh, atanh(x))                                                     \
+    F(ERF, erf, erf(x))                                                           \
+    F(SIGMOID, sigmoid, SIGMOID(x))                                               \
+    F(RELU, relu, x < 0 ? 0 : x)                                                  \
+    F(SILU, silu, x *SIGMOID(x))                                                  \
+    F(SOFTPLUS, softplus, SOFTPLUS(x))                                            \
+    F(SOFTSIGN, softsign, x / (1 + fabs(x)))                                      \
+    F(HARD_SWISH, hard_swish, x *fmax(K(0), fmin(K(1), x *K(1.0F / 6) + K(0.5)))) \
+    F(MISH, mish, x *tanh(SOFTPLUS(x)))                                           \
+    F(GELU, gelu, K(0.5) * x * (1 + erf(x * K(SQRT1_2))))                         \
+    F(ELU, elu, x < 0 ? p[0] * expm1(x) : x)                                      \
+    F(CELU, celu, x < 0 ? p[0] * expm1(x / p[0]) : x)                             \
+    F(SELU, selu, p[1] * (x > 0 ? x : p[0] * expm1(x)))                           \
+    F(LEAKY_RELU, leaky_relu, x < 0 ? p[0] * x : x)                               \
+    F(THRESHOLDED_RELU, thresholded_relu, x > p[0] ? x : 0)                       \
+    F(HARD_SIGMOID, hard_sigmoid, CLAMP01(p[0] * x + p[1]))                       \
     F(SHRINK, shrink, x<-p[1] ? x + p[0] : x> p[1] ? x - p[0] : 0)
 
 /* G(ENUM, name, formula) on 64-bit integers. */

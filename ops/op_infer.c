@@ -202,21 +202,20 @@ bool weft_infer__tensor(weft_infer_ctx *cx, uint32_t in, weft_tensor *out)
     return true;
 }
 
-/* Integers of the operand's data, at most `limit`. */
+/* Integers of the operand's data, at most `limit`. Those of u64 are none: they may exceed a dim. */
 static bool content_of_data(weft_infer_ctx *cx, uint32_t in, int64_t limit, const weft_dim **out,
                             uint32_t *out_n)
 {
     weft_tensor t;
-    if (!weft_infer__tensor(cx, in, &t) || weft_dtype_is_float(t.dtype))
+    if (!weft_infer__tensor(cx, in, &t) || weft_dtype_is_float(t.dtype) ||
+        t.dtype == WEFT_DTYPE_U64)
         return false;
     int64_t n = weft_tensor_numel(&t);
     if (n > limit)
         return false;
     weft_dim *dim = weft_arena_array(cx->arena, (size_t)n + 1, sizeof *dim);
     for (int64_t i = 0; i < n; i++) {
-        int64_t x = weft_tensor_get_i64(&t, i);
-        /* Exporters write values beyond the range of dims for "to the end". */
-        dim[i] = x > WEFT_DIM_CONST_MIN ? x : WEFT_DIM_CONST_MIN + 1;
+        dim[i] = weft_dim_of_number(weft_tensor_get_i64(&t, i));
     }
     *out = dim;
     *out_n = (uint32_t)n;
@@ -256,7 +255,7 @@ static const weft_dim *as_dims(weft_arena *arena, const int64_t *list, uint32_t 
         return list;
     weft_dim *copy = weft_arena_array(arena, n, sizeof *copy);
     for (i = 0; i < n; i++)
-        copy[i] = weft_dim_is_const(list[i]) ? list[i] : WEFT_DIM_CONST_MIN + 1;
+        copy[i] = weft_dim_of_number(list[i]);
     return copy;
 }
 

@@ -384,7 +384,7 @@ weft_err weft_infer_constant_of_shape(weft_infer_ctx *cx)
     weft_tensor one = {.dtype = dtype, .rank = 0, .data = &bits};
     int64_t value = weft_tensor_get_i64(&one, 0);
     for (int64_t i = 0; i < numel && content; i++)
-        content[i] = value > WEFT_DIM_CONST_MIN ? value : WEFT_DIM_CONST_MIN + 1;
+        content[i] = weft_dim_of_number(value);
     return WEFT_ERR_OK;
 }
 

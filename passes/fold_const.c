@@ -35,7 +35,7 @@ static bool constant_content(weft_passctx *cx, const weft_module *m, weft_val v,
     if (!*out)
         return false;
     for (uint32_t i = 0; i < *out_n; i++)
-        if (!weft_dim_is_const((*out)[i]))
+        if (!weft_dim_is_number((*out)[i]))
             return false;
     for (uint32_t i = 0; i < type->rank; i++)
         if (!weft_dim_is_const(type->dim[i]))

@@ -96,6 +96,27 @@ def casts(c):
     c.node("Cast", [c.operand(x)], {"to": to})
 
 
+def far(c):
+    """Integers at the ends of 64 bits, moved and changed: the compiler knows small constants as sizes too."""
+    dtype = c.pick(("int64", "uint64"))
+    info = np.iinfo(dtype)
+    n = c.number(1, 6)
+    x = c.operand(np.asarray([c.pick((info.min, info.max, info.max - 1, info.min + 1, info.max // 2 + 2, 5)) for _ in range(n)], dtype))
+    for _ in range(c.number(1, 3)):
+        op = c.pick(("Identity", "Slice", "Concat", "Add", "Reshape", "Max", "Cast", "Neg") if dtype == "int64" else
+                    ("Identity", "Slice", "Concat", "Reshape", "Cast"))
+        if op == "Slice":
+            x = c.node(op, [x, c.constant(np.zeros(1, np.int64)), c.constant(np.array([c.number(1, 9)], np.int64))])
+        elif op in ("Concat", "Add", "Max"):
+            x = c.node(op, [x, x] if op == "Concat" else [x, c.operand(np.asarray(c.number(0, 3), dtype))],
+                       {"axis": 0} if op == "Concat" else {})
+        elif op == "Reshape":
+            x = c.node(op, [x, c.constant(np.array([-1], np.int64))])
+        else:
+            x = c.node(op, [x], {"to": 7} if op == "Cast" else {})
+            dtype = "int64" if op == "Cast" else dtype
+
+
 def powers(c):
     dtype = c.pick(("int32", "int64"))
     base, e = c.integers(c.shape(0, 2), dtype, -9, 9), c.integers((), dtype, 0, 9)
@@ -119,5 +140,5 @@ def products(c):
 
 
 MAKERS = {f.__name__: f for f in (arithmetic, division, remainder, shifts, bitwise, logic, unary, extremes, comparisons,
-                                  casts, powers, products)}
+                                  casts, far, powers, products)}
 OPSETS = {}

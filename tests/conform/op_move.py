@@ -103,7 +103,7 @@ def pads(c):
 
 def resizes(c):
     """Every mode; sizes or scales. (Of a fractional scale with align_corners, ONNX takes the exact length, onnxruntime
-    the rounded one.)"""
+    the rounded one; where half_pixel_symmetric meets an element exactly, onnxruntime may fall below it.)"""
     c.opset = c.graph.opset = c.pick((11, 13, 18, 19))
     rank = c.pick((4, 4, 3, 5))
     shape = (c.number(1, 2), c.number(1, 3)) + tuple(c.pick((1, 2, 3, 5, 8)) for _ in range(rank - 2))
@@ -114,7 +114,8 @@ def resizes(c):
                  (("half_pixel_symmetric",) if c.opset >= 19 else ()))
     attrs = {"mode": mode, "coordinate_transformation_mode": how}
     if mode == "nearest":
-        attrs["nearest_mode"] = c.pick(("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"))
+        attrs["nearest_mode"] = c.pick((() if how == "half_pixel_symmetric" else ("floor", "ceil")) +
+                                       ("round_prefer_floor", "round_prefer_ceil"))
     if mode == "cubic":
         attrs.update({"cubic_coeff_a": c.pick((-0.75, -0.5)), "exclude_outside": c.flag()})
     x = c.operand(c.reals(shape))
