@@ -34,4 +34,8 @@ uint64_t weft_rand_next(weft_rand *rand);
 /* Uniform in (0, 1). */
 double weft_rand_unit(weft_rand *rand);
 
+/* Philox4x32-10 (J. Salmon, M. Moraes, R. Dror, D. Shaw, Parallel random numbers: as easy as 1, 2,
+ * 3, SC'11): counter-based, so that element i of a stream needs none before it. */
+void weft_rand_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
 #endif

@@ -117,6 +117,8 @@ static weft_err fill_body(weft_onnx_call *c, weft_onnx_flow_body *b)
     open_scope(c, b->attr, &scope);
     scope.nest = &b->nest;
     WEFT_TRY(bind_formal(c, &scope, b));
+    if (c->row->op == WEFT_OP_LOOP)
+        b->nest.round = weft_graph_input(b->nest.g, 0);
     WEFT_TRY(import_nodes(c, b->attr, b->graph, &scope, out, n_out));
     b->whole = true;
     for (size_t i = 0; i < n_out; i++) {
@@ -145,8 +147,10 @@ weft_err weft_onnx__flow_import(weft_onnx_call *c, weft_onnx_flow_body *b)
         return weft_onnx__fail(c, WEFT_ERR_UNSUP, "more than %d graphs in attributes",
                                WEFT_ONNX_BODIES_MAX);
     const char *name = weft_arena_printf(cx->arena, "%s.%s", weft_graph_name(around), b->attr);
-    b->nest =
-        (weft_onnx_nest){.g = weft_body_create(cx->m, name), .inner = weft_map_create(cx->arena)};
+    b->nest = (weft_onnx_nest){.around = c->scope->nest,
+                               .g = weft_body_create(cx->m, name),
+                               .no_rounds = c->row->op == WEFT_OP_SCAN,
+                               .inner = weft_map_create(cx->arena)};
     cx->g = b->nest.g;
     weft_err err = fill_body(c, b);
     cx->g = around;

@@ -8,9 +8,7 @@
 enum {
     OPSET_CONCAT_AXIS = 4,    /* Concat's axis is required */
     OPSET_NO_CONSUMED = 6,    /* consumed_inputs is gone */
-    OPSET_BROADCAST = 7,      /* NumPy broadcasting; inference by default */
-    OPSET_DROPOUT_MASK = 10,  /* the mask is bool; before, of the operand's type */
-    OPSET_DROPOUT_INPUT = 12, /* ratio and training_mode are inputs */
+    OPSET_BROADCAST = 7,      /* NumPy broadcasting */
     OPSET_SOFTMAX_AXIS = 13,  /* one axis instead of two flattened halves */
     OPSET_GROUP_CHANNELS = 21 /* scale and bias of GroupNormalization per channel */
 };
@@ -487,61 +485,4 @@ weft_err weft_onnx_hook_recurrent(weft_onnx_call *c)
     if (c->opset < OPSET_BROADCAST)
         weft_onnx__ignore(c, "output_sequence");
     return weft_onnx_hook_plain(c);
-}
-
-/* -- Dropout ---------------------------------------------------------------------------------- */
-
-/* Value of a bool or number; false if it is not known at import. */
-static bool known_scalar(weft_onnx_call *c, uint32_t in, double otherwise, double *out)
-{
-    *out = otherwise;
-    if (in >= c->n_in || !c->in[in].i)
-        return true;
-    weft_weight w = weft_val_weight(c->cx->m, c->in[in]);
-    if (!w.i || weft_weight_get(c->cx->m, w)->bytes == 0)
-        return false;
-    weft_tensor t = weft_weight_tensor(c->cx->m, w);
-    uint64_t element = 0;
-    memcpy(&element, t.data, weft_dtype_size(t.dtype));
-    t.data = &element;
-    *out = weft_tensor_get_f64(&t, 0);
-    return true;
-}
-
-/* dropout(x) ==> identity(x), and a constant mask when it is wanted */
-weft_err weft_onnx_hook_dropout(weft_onnx_call *c)
-{
-    double ratio = 0.5, training = 0.0, given;
-    WEFT_TRY(weft_onnx__get_float(c, "ratio", 0.5, &ratio));
-    weft_onnx__ignore(c, "seed");
-    if (c->n_in == 0 || !c->in[0].i)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "input 0 is missing");
-    if (c->opset < OPSET_BROADCAST) {
-        int64_t is_test;
-        WEFT_TRY(weft_onnx__get_int(c, "is_test", 0, &is_test));
-        weft_onnx__ignore(c, "consumed_inputs");
-        training = is_test ? 0.0 : 1.0;
-    } else if (c->opset >= OPSET_DROPOUT_INPUT && !known_scalar(c, 2, 0.0, &training)) {
-        training = 1.0;
-    }
-    if (c->opset >= OPSET_DROPOUT_INPUT && known_scalar(c, 1, 0.5, &given))
-        ratio = given;
-    if (training != 0.0 && ratio != 0.0)
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP,
-                               "training mode is not supported: export for inference");
-    WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
-    if (c->n_out > 1) {
-        weft_val shape;
-        weft_dtype dtype = c->opset < OPSET_DROPOUT_MASK
-                               ? (weft_dtype)weft_onnx__type(c, c->in[0])->dtype
-                               : WEFT_DTYPE_BOOL;
-        /* Without a definition before opset 12: zeros, as in onnxruntime. */
-        weft_attr fill[2] = {WEFT_ATTR_OF_FLOAT(VALUE, c->opset < OPSET_DROPOUT_INPUT ? 0.0 : 1.0),
-                             WEFT_ATTR_OF_DTYPE(DTYPE, dtype)};
-        WEFT_TRY(weft_onnx__emit(c, WEFT_OP_SHAPE, c->in, 1, NULL, 0, &shape, 1));
-        WEFT_TRY(weft_onnx__emit(c, WEFT_OP_CONSTANT_OF_SHAPE, &shape, 1, fill, 2, &c->out[1], 1));
-    }
-    if (c->n_out > 2)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u outputs, expected 1 or 2", c->n_out);
-    return weft_onnx__emit(c, WEFT_OP_IDENTITY, c->in, 1, NULL, 0, c->out, 1);
 }

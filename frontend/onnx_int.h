@@ -237,7 +237,10 @@ typedef struct weft_onnx_name {
 /* A graph of the module that is being filled: its captured values, by value of the graph around
  * it. */
 typedef struct weft_onnx_nest {
+    struct weft_onnx_nest *around; /* NULL: the model's graph is around it */
     weft_graph *g;
+    weft_val round;  /* of a loop's body: the number of the round */
+    bool no_rounds;  /* of a Scan's body, which does not know it */
     weft_map *inner; /* captured value to input */
     WEFT_VEC(weft_val) captured;
 } weft_onnx_nest;

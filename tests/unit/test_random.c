@@ -29,6 +29,23 @@ static void test_random__xoshiro(void **state)
         assert_true(weft_rand_next(&r) == want[i]);
 }
 
+/* Known answers of Random123 (kat_vectors): philox4x32 10. */
+static void test_random__philox(void **state)
+{
+    (void)state;
+    static const uint32_t known[3][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u},
+        {~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu},
+        {0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u, 0xa4093822u, 0x299f31d0u, 0xd16cfe09u,
+         0x94fdccebu, 0x5001e420u, 0x24126ea1u}};
+    for (int i = 0; i < 3; i++) {
+        uint32_t out[4];
+        weft_rand_philox(known[i], known[i] + 4, out);
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(out[k], known[i][6 + k]);
+    }
+}
+
 static void test_random__lcg(void **state)
 {
     (void)state;
@@ -60,9 +77,8 @@ static void test_random__seeds_and_units(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random__splitmix64),
-        cmocka_unit_test(test_random__xoshiro),
-        cmocka_unit_test(test_random__lcg),
+        cmocka_unit_test(test_random__splitmix64),      cmocka_unit_test(test_random__xoshiro),
+        cmocka_unit_test(test_random__philox),          cmocka_unit_test(test_random__lcg),
         cmocka_unit_test(test_random__seeds_and_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
