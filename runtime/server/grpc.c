@@ -63,6 +63,8 @@ static void destroy_connection(grpc_connection *c)
         if (recv(c->stream.fd, grpc->in, IN_BYTES, MSG_DONTWAIT) != IN_BYTES)
             break;
     weft_stream__close(&c->stream);
+    c->peer->n_connection--;
+    weft_peers__release(&grpc->peers, c->peer);
     free(c->rest);
     free(c);
 }
@@ -82,18 +84,20 @@ static bool open_session(grpc_connection *c)
                                                  CONNECTION_WINDOW_BYTES) == 0;
 }
 
-static void add_connection(weft_grpc *grpc, int fd)
+static void add_connection(weft_grpc *grpc, int fd, weft_peer *peer)
 {
     int on = 1;
     grpc_connection *c = calloc(1, sizeof *c);
     uint64_t now_ns = weft_clock__now_ns();
     if (!c) {
+        weft_peers__release(&grpc->peers, peer);
         close(fd);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     *c = (grpc_connection){.grpc = grpc,
+                           .peer = peer,
                            .stream = {.fd = fd},
                            .hello_deadline_ns = now_ns + hello_ns,
                            .used_ns = now_ns,
@@ -103,9 +107,11 @@ static void add_connection(weft_grpc *grpc, int fd)
         !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
         nghttp2_session_del(c->session);
         weft_stream__close(&c->stream);
+        weft_peers__release(&grpc->peers, peer);
         free(c);
         return;
     }
+    peer->n_connection++;
     if (grpc->connections)
         grpc->connections->prev = c;
     grpc->connections = c;
@@ -278,24 +284,37 @@ static void evict(weft_grpc *grpc)
         close_later(oldest);
 }
 
+/* Takes a new connection, or closes it at once: an address has its share only. */
+static void admit(weft_grpc *grpc, int fd, const struct sockaddr_storage *address)
+{
+    weft_peer *peer = weft_peers__find(&grpc->peers, address);
+    if (peer &&
+        !weft_peers__is_full(peer, grpc->options->max_peer_connections, grpc->max_connections)) {
+        add_connection(grpc, fd, peer);
+        return;
+    }
+    weft_peers__release(&grpc->peers, peer);
+    close(fd);
+}
+
 static void on_listen_event(void *user, uint32_t events)
 {
     weft_grpc *grpc = user;
     (void)events;
     for (int i = 0; i < 64; i++) {
-        struct sockaddr_storage peer;
+        struct sockaddr_storage address = {0};
         bool full = false;
         if (grpc->n_connection >= grpc->max_connections) {
             evict(grpc);
             weft_listener__pause(&grpc->listener);
             return;
         }
-        int fd = weft_listener__accept(&grpc->listener, &peer, &full);
+        int fd = weft_listener__accept(&grpc->listener, &address, &full);
         if (full)
             evict(grpc);
         if (fd < 0)
             return;
-        add_connection(grpc, fd);
+        admit(grpc, fd, &address);
     }
 }
 
@@ -305,7 +324,8 @@ static weft_err prepare(weft_grpc *grpc)
 {
     grpc->in = malloc(IN_BYTES);
     grpc->out = malloc(OUT_BYTES);
-    if (!grpc->in || !grpc->out || nghttp2_session_callbacks_new(&grpc->callbacks) != 0 ||
+    if (!grpc->in || !grpc->out || !weft_peers__open(&grpc->peers) ||
+        nghttp2_session_callbacks_new(&grpc->callbacks) != 0 ||
         nghttp2_option_new(&grpc->option) != 0)
         return WEFT_ERR_NOMEM;
     weft_grpc__set_callbacks(grpc->callbacks);
@@ -399,6 +419,7 @@ void weft_grpc__destroy(weft_grpc *grpc)
         weft_router__give_up(grpc->router);
     weft_listener__close(&grpc->listener);
     weft_tls__destroy(grpc->tls);
+    weft_peers__close(&grpc->peers);
     nghttp2_session_callbacks_del(grpc->callbacks);
     nghttp2_option_del(grpc->option);
     free(grpc->in);

@@ -119,6 +119,7 @@ struct weft_grpc {
     weft_listener listener;
     weft_tls *tls; /* NULL: none */
     uint32_t max_connections;
+    weft_peers peers;
     bool draining;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
@@ -133,6 +134,7 @@ struct weft_grpc {
 
 struct grpc_connection {
     weft_grpc *grpc;
+    weft_peer *peer; /* with a reference */
     weft_stream stream;
     nghttp2_session *session;
     uint8_t *rest; /* output that the socket did not take yet */
@@ -166,7 +168,8 @@ struct grpc_stream {
     uint32_t n_prefix;
     uint8_t *message;
     size_t len, cap, have; /* len: from the prefix; have: received */
-    size_t held;           /* share of grpc->held_bytes */
+    size_t held;           /* share of grpc->held_bytes and peer->held_bytes */
+    weft_peer *peer;       /* with a reference */
     weft_grpc_call call;
     size_t sent; /* bytes of call.message */
     grpc_stream *next, *prev;

@@ -30,12 +30,14 @@ static uint64_t deadline_of(size_t bytes)
 static void set_held(grpc_stream *s, size_t bytes)
 {
     s->grpc->held_bytes = s->grpc->held_bytes - s->held + bytes;
+    s->peer->held_bytes = s->peer->held_bytes - s->held + bytes;
     s->held = bytes;
 }
 
 static void free_stream(grpc_stream *s)
 {
     set_held(s, 0);
+    weft_peers__release(&s->grpc->peers, s->peer);
     free(s->message);
     free(s->call.message);
     free(s);
@@ -314,7 +316,10 @@ static bool grow_message(grpc_stream *s, size_t need)
     while (cap < need)
         cap *= 2;
     cap = cap < s->len ? cap : s->len;
-    if (s->grpc->held_bytes + (cap - s->held) > s->grpc->held_max) {
+    /* One address may hold a quarter. */
+    size_t more = cap - s->held;
+    bool is_greedy = !s->peer->exempt && s->peer->held_bytes + more > s->grpc->held_max / 4;
+    if (is_greedy || s->grpc->held_bytes + more > s->grpc->held_max) {
         refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
         return false;
     }
@@ -382,6 +387,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     *s = (grpc_stream){.grpc = c->grpc,
                        .connection = c,
+                       .peer = c->peer,
                        .id = frame->hd.stream_id,
                        .deadline_ns = deadline_of(0),
                        .next = c->streams};
@@ -396,6 +402,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         free(s);
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
+    s->peer->n_ref++;
     if (c->streams)
         c->streams->prev = s;
     c->streams = s;

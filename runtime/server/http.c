@@ -14,8 +14,7 @@ enum {
     RESERVED_CONNECTIONS = 16, /* above the limit, for health routes */
     TURN_ACCEPTS = 64,
     HELD_BODIES_MAX = 16,
-    HELD_BYTES_MIN = 64 << 20,
-    PEER_SHARE = 4 /* one address may have a quarter of the connections */
+    HELD_BYTES_MIN = 64 << 20
 };
 
 static const uint64_t read_patience_ns = 1000000000u;
@@ -26,13 +25,11 @@ static const uint64_t read_patience_ns = 1000000000u;
 static void admit(http_port *port, int fd, const struct sockaddr_storage *address)
 {
     weft_http *http = port->http;
-    http_peer *peer = weft_http__find_peer(&http->peers, address);
-    uint32_t share = http->options->max_peer_connections ? http->options->max_peer_connections
-                     : peer && peer->exempt              ? UINT32_MAX
-                                                         : port->limit / PEER_SHARE;
-    if (!peer || (port->kind == HTTP_API && peer->n_connection >= share)) {
+    weft_peer *peer = weft_peers__find(&http->peers, address);
+    if (!peer || (port->kind == HTTP_API &&
+                  weft_peers__is_full(peer, http->options->max_peer_connections, port->limit))) {
         http->counts.refused++;
-        weft_http__release_peer(&http->peers, peer);
+        weft_peers__release(&http->peers, peer);
         close(fd);
         return;
     }
@@ -91,7 +88,7 @@ static weft_err start(weft_http *http, weft_diag *diag)
     uint32_t limit;
     WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(http->router), diag, &limit));
     http->offload = weft_offload__create(http->loop);
-    if (!http->offload || !weft_http__open_peers(&http->peers))
+    if (!http->offload || !weft_peers__open(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
     WEFT_TRY(weft_tls__create(o, "http/1.1", http->front.reload, diag, &http->api.tls));
@@ -163,7 +160,7 @@ void weft_http__destroy(weft_http *http)
     weft_http__close_all(&http->api);
     weft_http__close_all(&http->metrics);
     weft_offload__destroy(http->offload);
-    weft_http__close_peers(&http->peers);
+    weft_peers__close(&http->peers);
     weft_tls__destroy(http->api.tls);
     weft_metrics__close_meters(http->meters);
     free(http);

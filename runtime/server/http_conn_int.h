@@ -9,7 +9,7 @@
 struct http_connection {
     weft_http *http;
     http_port *port;
-    http_peer *peer; /* with a reference; NULL: out of memory when it was accepted */
+    weft_peer *peer; /* with a reference; NULL: out of memory when it was accepted */
     weft_stream stream;
     http_state state;
     http_connection *prev, *next; /* in the list of the state */

@@ -93,7 +93,7 @@ static void close_connection(http_connection *c)
     c->port->n--;
     if (c->peer)
         c->peer->n_connection--;
-    weft_http__release_peer(&http->peers, c->peer);
+    weft_peers__release(&http->peers, c->peer);
     free(c->kept);
     free(c);
 }
@@ -576,7 +576,7 @@ static void on_timer(void *user)
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
-void weft_http__add_connection(http_port *port, int fd, http_peer *peer)
+void weft_http__add_connection(http_port *port, int fd, weft_peer *peer)
 {
     int on = 1;
     weft_http *http = port->http;
@@ -584,7 +584,7 @@ void weft_http__add_connection(http_port *port, int fd, http_peer *peer)
     weft_stream stream = {.fd = fd};
     if (!c || !weft_stream__open(&stream, port->tls, fd) ||
         !weft_loop__watch(http->loop, fd, EPOLLIN | EPOLLRDHUP, on_event, c)) {
-        weft_http__release_peer(&http->peers, peer);
+        weft_peers__release(&http->peers, peer);
         weft_stream__close(&stream);
         free(c);
         return;

@@ -251,7 +251,7 @@ void weft_http__free_exchange(http_exchange *x)
     weft_oip__destroy_infer(x->infer);
     weft_http__drop_body(x);
     x->http->held_bytes -= x->charged;
-    weft_http__release_peer(&x->http->peers, x->peer);
+    weft_peers__release(&x->http->peers, x->peer);
     free(x->reply);
     free(x);
 }

@@ -1,5 +1,5 @@
 /* Shared by the files of the HTTP transport, from the bottom up: http1_parse.c and http1_body.c
- * (syntax), http_peers.c (what each address holds), http_exchange.c (body and answer of one
+ * (syntax), http_exchange.c (body and answer of one
  * exchange), http_routes.c (what it asks for), http_connection.c (states of a connection), http.c
  * (ports, limits, drain).
  *
@@ -15,29 +15,6 @@
 #include <stdio.h>
 
 typedef struct http_connection http_connection;
-
-/* -- Peers (http_peers.c) ------------------------------------------------------------------- */
-
-/* A client's address: IPv4, the /64 of IPv6, or all clients of a UNIX socket. */
-typedef struct http_peer {
-    struct http_peer *next; /* in its bucket */
-    uint8_t key[16];
-    uint32_t n_ref; /* connections and exchanges */
-    uint32_t n_connection;
-    uint64_t held_bytes;
-    bool exempt; /* loopback and UNIX sockets: often a proxy, which stands for many clients */
-} http_peer;
-
-typedef struct http_peers {
-    http_peer **bucket;
-    uint64_t seed;
-} http_peers;
-
-bool weft_http__open_peers(http_peers *peers);
-void weft_http__close_peers(http_peers *peers);
-/* The peer of an address, with a reference. NULL: out of memory. */
-http_peer *weft_http__find_peer(http_peers *peers, const struct sockaddr_storage *address);
-void weft_http__release_peer(http_peers *peers, http_peer *peer);
 
 /* -- Ports and connections ------------------------------------------------------------------ */
 
@@ -80,7 +57,7 @@ struct weft_http {
     weft_router *router;
     weft_loop *loop;
     http_port api, metrics;
-    http_peers peers;
+    weft_peers peers;
     weft_offload *offload;       /* for large JSON; NULL: none */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     uint64_t max_body;
@@ -104,7 +81,7 @@ typedef struct http_route http_route;
 
 struct http_exchange {
     weft_http *http;
-    http_peer *peer; /* with a reference; NULL: none */
+    weft_peer *peer; /* with a reference; NULL: none */
     /* Called when the router has answered. NULL: the client is gone. */
     void (*resume)(http_exchange *x);
     void *connection;
@@ -171,7 +148,7 @@ void weft_http__abandon(http_exchange *x);
 /* -- Connections (http_connection.c) -------------------------------------------------------- */
 
 /* Takes over a new socket. */
-void weft_http__add_connection(http_port *port, int fd, http_peer *peer);
+void weft_http__add_connection(http_port *port, int fd, weft_peer *peer);
 /* Closes the connection that is least missed. false: there is none that may be closed. */
 bool weft_http__evict(http_port *port);
 /* See weft_http.relieve. */

@@ -19,6 +19,7 @@ static const uint64_t last_answers_ns = 500000000u;
 typedef struct server {
     const weft_serve_options *options;
     weft_loop *loop;
+    weft_notify *notify;
     weft_front front;
     weft_reloaded keys;
     weft_router *router;
@@ -32,8 +33,11 @@ typedef struct server {
 
 static void read_again(server *s)
 {
+    weft_notify__reloading(s->notify);
     weft_reload__all(s->front.reload);
     weft_spans__reopen(s->front.spans);
+    if (s->was_ready)
+        weft_notify__send(s->notify, "READY=1");
 }
 
 static void on_signal(void *user, uint32_t events)
@@ -53,6 +57,7 @@ static uint64_t on_idle(void *user)
     server *s = user;
     if (!s->was_ready && weft_router__all_ready(s->router)) {
         s->was_ready = true;
+        weft_notify__send(s->notify, "READY=1\nSTATUS=all models are ready");
         if (s->options->on_ready)
             s->options->on_ready(s->options->user, weft_http__port(s->http),
                                  weft_grpc__port(s->grpc), weft_http__metrics_port(s->http));
@@ -106,6 +111,7 @@ static weft_err open_server(server *s, weft_diag *diag)
     if (!s->loop)
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "epoll: %s", strerror(errno));
     WEFT_TRY(open_signals(s, diag));
+    WEFT_TRY(weft_notify__create(s->loop, diag, &s->notify));
     WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
     WEFT_TRY(open_front(s, diag));
     WEFT_TRY(weft_http__create(s->options, &s->front, s->router, s->loop, diag, &s->http));
@@ -117,6 +123,7 @@ static void begin_drain(server *s)
 {
     double drain_s = s->options->drain_timeout_s > 0 ? s->options->drain_timeout_s : 30;
     s->drain_until_ns = weft_clock__now_ns() + (uint64_t)(drain_s * 1e9);
+    weft_notify__send(s->notify, "STOPPING=1\nSTATUS=answers the requests that it has accepted");
     weft_http__drain(s->http);
     weft_grpc__drain(s->grpc);
     weft_router__drain(s->router);
@@ -173,6 +180,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_reload__destroy(s.front.reload);
     weft_router__destroy(s.router);
     weft_spans__destroy(s.front.spans);
+    weft_notify__destroy(s.notify);
     if (s.signals >= 0)
         close(s.signals);
     weft_loop__destroy(s.loop);

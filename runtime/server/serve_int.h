@@ -158,6 +158,18 @@ void weft_reload__add(weft_reload *reload, weft_reloaded *files);
 void weft_reload__all(weft_reload *reload);
 void weft_reload__write_metrics(const weft_reload *reload, weft_buf *out);
 
+/* -- Service manager (notify.c) ------------------------------------------------------------- */
+
+typedef struct weft_notify weft_notify;
+/* Of the environment, whose variables are removed. *out: NULL where there is no manager, which is
+ * allowed below. */
+WEFT_MUST_USE weft_err weft_notify__create(weft_loop *loop, weft_diag *diag, weft_notify **out);
+void weft_notify__destroy(weft_notify *notify);
+/* Assignments such as "READY=1", one a line. Never waits. */
+void weft_notify__send(const weft_notify *notify, const char *state);
+/* Then READY=1 follows. */
+void weft_notify__reloading(const weft_notify *notify);
+
 /* -- Byte streams (tls.c) ------------------------------------------------------------------- */
 
 /* Certificates and rules of TLS for one protocol. */
@@ -196,6 +208,32 @@ bool weft_stream__has_pending(const weft_stream *stream);
 void weft_stream__end(weft_stream *stream);
 /* The first URI or DNS name of the client's certificate, once the handshake is over; NULL: none. */
 const char *weft_stream__client(weft_stream *stream);
+
+/* -- Clients by address (peers.c) ----------------------------------------------------------- */
+
+/* A client's address: IPv4, the /64 of IPv6, or all clients of a UNIX socket. */
+typedef struct weft_peer {
+    struct weft_peer *next; /* in its bucket */
+    uint8_t key[16];
+    uint32_t n_ref; /* connections and exchanges */
+    uint32_t n_connection;
+    uint64_t held_bytes;
+    bool exempt; /* loopback and UNIX sockets: often a proxy, which stands for many clients */
+} weft_peer;
+
+typedef struct weft_peers {
+    weft_peer **bucket;
+    uint64_t seed;
+} weft_peers;
+
+bool weft_peers__open(weft_peers *peers);
+void weft_peers__close(weft_peers *peers);
+/* The peer of an address, with a reference. NULL: out of memory. */
+weft_peer *weft_peers__find(weft_peers *peers, const struct sockaddr_storage *address);
+void weft_peers__release(weft_peers *peers, weft_peer *peer); /* NULL is allowed */
+/* Whether a new connection of the address is one too many, of `limit` for all addresses; `option`:
+ * of max_peer_connections. */
+bool weft_peers__is_full(const weft_peer *peer, uint32_t option, uint32_t limit);
 
 /* -- Requests ------------------------------------------------------------------------------- */
 

@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Above the time in which the server prepares its models (--start-timeout). */
+enum { START_TIMEOUT_S = 330 };
+
 /* The name of the MPS daemon that a worker needs; NULL: none. */
 static const char *mps_of(const export_ctx *ctx, const export_worker *w)
 {
@@ -118,7 +121,13 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
                     mps ? " " : "", mps ? mps : "", mps ? ".service" : "");
     if (mps)
         weft_buf_printf(&buf, "Requires=%s.service\n", mps);
-    weft_buf_printf(&buf, "PartOf=%s.target\n\n[Service]\nType=exec\n", ctx->o.name);
+    weft_buf_printf(&buf,
+                    "PartOf=%s.target\n\n[Service]\n"
+                    "Type=notify\n"
+                    "NotifyAccess=main\n"
+                    "WatchdogSec=30\n"
+                    "TimeoutStartSec=%d\n",
+                    ctx->o.name, START_TIMEOUT_S);
     write_device(ctx, w, &buf);
     if (mps)
         weft_buf_printf(&buf, "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/%s\n", mps);

@@ -277,6 +277,19 @@ def check_address():
         kept.pop().close()
         wait_until(lambda: answers(s))
         assert metric(s, "weft_http_refused_total") >= 1
+        # The same over gRPC.
+        hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+        def open_grpc():
+            raw = socket.create_connection(("127.0.0.1", s.grpc), timeout=10)
+            try:
+                raw.sendall(hello)
+                return raw, len(raw.recv(65536)) > 0
+            except ConnectionError:
+                return raw, False
+        kept = [open_grpc() for _ in range(6)]
+        assert [ok for _, ok in kept] == [True] * 5 + [False]
+        kept.pop(0)[0].close()
+        wait_until(lambda: open_grpc()[1])
 
 
 def answers(s):

@@ -1,16 +1,19 @@
 /* What each client address holds: a hash table with chains, seeded so that no client can choose
  * addresses of one chain. */
 #include "base/hash.h"
-#include "runtime/server/http_int.h"
+#include "runtime/server/serve_int.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-enum { BUCKETS = 4096 };
+enum {
+    BUCKETS = 4096,
+    PEER_SHARE = 4 /* one address may have a quarter of the connections */
+};
 
-bool weft_http__open_peers(http_peers *peers)
+bool weft_peers__open(weft_peers *peers)
 {
     peers->bucket = calloc(BUCKETS, sizeof *peers->bucket);
     /* Without random bytes (early at boot) addresses of one chain could be chosen; chains are
@@ -20,7 +23,7 @@ bool weft_http__open_peers(http_peers *peers)
     return peers->bucket;
 }
 
-void weft_http__close_peers(http_peers *peers)
+void weft_peers__close(weft_peers *peers)
 {
     free(peers->bucket);
     peers->bucket = NULL;
@@ -46,23 +49,23 @@ static bool key_of(const struct sockaddr_storage *address, uint8_t key[16])
     return exempt;
 }
 
-static http_peer **bucket_of(const http_peers *peers, const uint8_t key[16])
+static weft_peer **bucket_of(const weft_peers *peers, const uint8_t key[16])
 {
     return &peers->bucket[weft_hash64(key, 16, peers->seed) % BUCKETS];
 }
 
-http_peer *weft_http__find_peer(http_peers *peers, const struct sockaddr_storage *address)
+weft_peer *weft_peers__find(weft_peers *peers, const struct sockaddr_storage *address)
 {
     uint8_t key[16];
     bool exempt = key_of(address, key);
-    http_peer **bucket = bucket_of(peers, key), *p = *bucket;
+    weft_peer **bucket = bucket_of(peers, key), *p = *bucket;
     while (p && memcmp(p->key, key, sizeof key) != 0)
         p = p->next;
     if (!p) {
         p = calloc(1, sizeof *p);
         if (!p)
             return NULL;
-        *p = (http_peer){.next = *bucket, .exempt = exempt};
+        *p = (weft_peer){.next = *bucket, .exempt = exempt};
         memcpy(p->key, key, sizeof key);
         *bucket = p;
     }
@@ -70,13 +73,19 @@ http_peer *weft_http__find_peer(http_peers *peers, const struct sockaddr_storage
     return p;
 }
 
-void weft_http__release_peer(http_peers *peers, http_peer *peer)
+void weft_peers__release(weft_peers *peers, weft_peer *peer)
 {
     if (!peer || --peer->n_ref)
         return;
-    http_peer **at = bucket_of(peers, peer->key);
+    weft_peer **at = bucket_of(peers, peer->key);
     while (*at != peer)
         at = &(*at)->next;
     *at = peer->next;
     free(peer);
+}
+
+bool weft_peers__is_full(const weft_peer *peer, uint32_t option, uint32_t limit)
+{
+    uint32_t share = option ? option : peer->exempt ? UINT32_MAX : limit / PEER_SHARE;
+    return peer->n_connection >= share;
 }
