@@ -332,7 +332,9 @@ static void on_answer(void *user, const weft_wire_head *head, const weft_wire_te
                 weft_request__set_answer(r, answer, "%s", (const char *)payload);
         }
     }
-    w->separate = answer == WEFT_ANSWER_INVALID && n_request > 1;
+    /* Too much memory for all may be enough for each. */
+    bool may_fit = answer == WEFT_ANSWER_INVALID || head->err == WEFT_ERR_NOMEM;
+    w->separate = may_fit && n_request > 1;
 }
 
 /* Finishes the requests of an answered batch. `separate`: one of them may have made the whole batch
@@ -344,7 +346,7 @@ static void finish_batch(weft_router *router, router_batch *batch, bool separate
         batch->request[i] = NULL;
         if (!r)
             continue;
-        if (separate && r->answer == WEFT_ANSWER_INVALID) {
+        if (separate && r->answer != WEFT_ANSWER_OK) {
             r->attempts++;
             weft_batch__push(&router->model[batch->model], r, true);
         } else {

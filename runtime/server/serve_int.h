@@ -436,6 +436,14 @@ uint64_t weft_pulse__beats(const weft_pulse *pulse);
 /* In the worker: begins to count; closes the descriptor. */
 bool weft_pulse__start(int fd);
 
+/* -- Memory of a worker (worker_memory.c) --------------------------------------------------- */
+
+/* In the worker, before anything is loaded: applies worker_memory of the options where it is a
+ * number. Returns the limit, 0: none. */
+uint64_t weft_worker__limit_memory(uint64_t bytes);
+/* When its models are prepared: the limit for WEFT_MEMORY_AUTO; 0: none. */
+uint64_t weft_worker__limit_memory_by_use(uint64_t bytes);
+
 /* -- Wire between router and worker (wire.c) ------------------------------------------------ */
 
 enum { WEFT_WIRE_TENSORS_MAX = 4096 };

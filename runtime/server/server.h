@@ -45,6 +45,10 @@ typedef struct weft_serve_restrictions {
     uint32_t n;
 } weft_serve_restrictions;
 
+/* Values of worker_memory. AUTO: by what a worker holds when its models are prepared. */
+#define WEFT_MEMORY_AUTO      ((uint64_t)0)
+#define WEFT_MEMORY_UNLIMITED UINT64_MAX
+
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
@@ -60,6 +64,7 @@ typedef struct weft_serve_options {
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;
     uint64_t max_request_bytes; /* 0: 64 MiB */
+    uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */
     double max_queue_delay_us;  /* time that a batch may wait for more requests; 0: none */
     double request_timeout_s;   /* 0: 30 */
     double drain_timeout_s;     /* 0: 30 */
@@ -83,8 +88,14 @@ typedef struct weft_serve_options {
 WEFT_MUST_USE weft_err weft_serve(const weft_serve_options *options, weft_diag *diag);
 
 /* Exit codes of a worker process. LOST: its device was lost. UNREADABLE: a page of the bundle could
- * not be read. */
-enum { WEFT_WORKER_FAILED = 1, WEFT_WORKER_MISUSED, WEFT_WORKER_LOST, WEFT_WORKER_UNREADABLE };
+ * not be read. STARVED: there was no memory for a message. */
+enum {
+    WEFT_WORKER_FAILED = 1,
+    WEFT_WORKER_MISUSED,
+    WEFT_WORKER_LOST,
+    WEFT_WORKER_UNREADABLE,
+    WEFT_WORKER_STARVED
+};
 
 /* The main function of a worker process: serves one slice over the socket that it inherited.
  * Returns the exit code. */

@@ -1,11 +1,12 @@
 /* A worker: the process of one slice. Opens the bundle, prepares its models, then runs the batches
  * that arrive over the socket, one at a time, until the router closes it. Run as
  *
- *   EXE --worker FD BUNDLE_FD PULSE_FD CHANNEL_FD,BYTES,BYTES NAME CPU,CPU|- FIRST_SM,N_SM,BYTES
- * MODEL...
+ *   EXE --worker FD BUNDLE_FD PULSE_FD CHANNEL_FD,BYTES,BYTES NAME CPU,CPU|-
+ * FIRST_SM,N_SM,BYTES,MEMORY MODEL...
  *
  * CHANNEL_FD: -1: none; with the sizes of its boxes (weft_channel__open). NAME: of the bundle, for
- * messages. N_SM 0: all SMs; BYTES: memory limit, 0: none. */
+ * messages. N_SM 0: all SMs; BYTES: limit for arenas, 0: none. MEMORY: worker_memory of
+ * weft_serve_options. */
 #include "base/str.h"
 #include "runtime/server/serve_int.h"
 
@@ -31,7 +32,9 @@ typedef struct worker {
     weft_wire_tensor *tensor;
     weft_tensor *in;
     uint32_t inputs_max;
-    bool lost; /* the device is lost */
+    bool lost;             /* the device is lost */
+    bool starved;          /* there was no memory for a message */
+    uint64_t memory_bytes; /* limit; 0: none */
     weft_diag *diag;
 } worker;
 
@@ -83,6 +86,9 @@ static bool send_error(worker *w, weft_wire_head head, weft_err err)
             break;
         weft_buf_printf(&text, "%s%s", i ? "; " : "", m->text);
     }
+    if (err == WEFT_ERR_NOMEM && w->memory_bytes)
+        weft_buf_printf(&text, "%s; a worker may allocate %llu bytes (--worker-memory)",
+                        text.len ? "" : weft_err_text(err), (unsigned long long)w->memory_bytes);
     head.err = err;
     bool ok = send_text(w->fd, head, text.at ? text.at : weft_err_text(err));
     weft_buf_finish(&text);
@@ -127,7 +133,7 @@ static bool send_outputs(worker *w, weft_wire_head head, const weft_tensor *out,
 {
     weft_wire_out message;
     if (!weft_wire__begin(&message, WEFT_WIRE_DONE, n, n))
-        return false;
+        return !(w->starved = true);
     head.n_tensor = n;
     head.payload_bytes = 0;
     message.head = head;
@@ -163,7 +169,7 @@ static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_t
         w->payload_cap = 0;
         w->payload = aligned_alloc(64, total);
         if (!w->payload)
-            return false;
+            return !(w->starved = true);
         w->payload_cap = total;
     }
     size_t at = 0;
@@ -362,16 +368,21 @@ static weft_err prepare(worker *w, char **argv, int argc)
     static uint32_t cpu[CPUS_MAX];
     weft_engine_options options = {
         .cpu = cpu, .n_cpu = parse_cpus(argv[ARG_CPUS], cpu), .share_memory = true};
-    unsigned long long limit = 0;
-    if (sscanf(argv[ARG_SHARE], "%u,%u,%llu", &options.sm_first, &options.n_sm, &limit) != 3)
+    unsigned long long limit = 0, memory = 0;
+    if (sscanf(argv[ARG_SHARE], "%u,%u,%llu,%llu", &options.sm_first, &options.n_sm, &limit,
+               &memory) != 4)
         return WEFT_ERR_BUG;
+    w->memory_bytes = weft_worker__limit_memory(memory);
     options.mem_limit_bytes = limit;
     int bundle = atoi(argv[ARG_BUNDLE]);
     weft_err err = weft_engine_open_fd(bundle, argv[ARG_NAME], &options, w->diag, &w->engine);
     close(bundle);
     WEFT_TRY(err);
     WEFT_TRY(open_channel(w, argv[ARG_CHANNEL]));
-    return open_models(w, argc - ARG_MODELS, argv + ARG_MODELS);
+    WEFT_TRY(open_models(w, argc - ARG_MODELS, argv + ARG_MODELS));
+    if (!w->memory_bytes)
+        w->memory_bytes = weft_worker__limit_memory_by_use(memory);
+    return WEFT_ERR_OK;
 }
 
 /* Looks for a batch in the channel for as long as that is worth it. */
@@ -476,5 +487,7 @@ int weft_worker_main(int argc, char **argv)
     free(w.in);
     if (w.lost || err == WEFT_ERR_NODEV)
         return WEFT_WORKER_LOST;
+    if (w.starved)
+        return WEFT_WORKER_STARVED;
     return err == WEFT_ERR_OK ? 0 : WEFT_WORKER_FAILED;
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -79,7 +80,7 @@ static void note_report(worker_process *w, const char *text, size_t len)
 }
 
 /* Sets `why` from the exit status of a process that has not told why, and logs the end. */
-static void note_status(worker_process *w, int status)
+static void note_status(worker_process *w, int status, const struct rusage *used)
 {
     char text[96];
     if (WIFSIGNALED(status))
@@ -87,6 +88,8 @@ static void note_status(worker_process *w, int status)
                  sigabbrev_np(WTERMSIG(status)) ? sigabbrev_np(WTERMSIG(status)) : "?");
     else if (WEXITSTATUS(status) == WEFT_WORKER_UNREADABLE)
         snprintf(text, sizeof text, "a page of the bundle cannot be read");
+    else if (WEXITSTATUS(status) == WEFT_WORKER_STARVED)
+        snprintf(text, sizeof text, "no memory for a message within its limit");
     else
         snprintf(text, sizeof text, "exit code %d", WEXITSTATUS(status));
     if (!w->reported)
@@ -95,6 +98,7 @@ static void note_status(worker_process *w, int status)
         return;
     WEFT_LOG(WEFT_LOG_WARN, "worker_ended", {.key = "pid", .number = (double)w->pid},
              {.key = "status", .text = text}, {.key = "why", .text = w->why},
+             {.key = "peak_bytes", .number = (double)used->ru_maxrss * 1024},
              {.key = "restarts", .number = (double)w->restarts},
              {.key = "pause_s", .number = (double)w->backoff_ns * 1e-9});
 }
@@ -103,17 +107,18 @@ static void note_status(worker_process *w, int status)
 static bool reap(worker_process *w, int options)
 {
     int status = 0;
+    struct rusage used = {0};
     pid_t ended = 0;
     if (w->pid == 0)
         return true;
-    while ((ended = waitpid(w->pid, &status, options)) < 0 && errno == EINTR)
+    while ((ended = wait4(w->pid, &status, options, &used)) < 0 && errno == EINTR)
         ;
     if (ended == 0)
         return false;
     /* The exit code tells of a lost device when the process ended before it could report it. */
     w->lost = w->reports_lost || (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_WORKER_LOST);
     w->losses += w->lost;
-    note_status(w, status);
+    note_status(w, status, &used);
     w->pid = 0;
     return true;
 }
@@ -255,7 +260,7 @@ static void set_environment(const weft_serve_slice *slice)
 /* Runs in the child process: executes the worker, with the arguments that worker.c describes. */
 static void run_child(const worker_process *w, int fd)
 {
-    static char fd_text[3][16], cpus[8192], share[64], channel[64];
+    static char fd_text[3][16], cpus[8192], share[96], channel[64];
     const int fds[] = {fd, w->bundle_fd, w->pulse_fd};
     static char *argv[ARGS_MAX];
     const weft_serve_slice *slice = w->slice;
@@ -281,8 +286,10 @@ static void run_child(const worker_process *w, int fd)
     argv[n++] = channel;
     argv[n++] = (char *)w->options->bundle;
     argv[n++] = slice->n_cpu ? cpus : (char *)"-";
-    snprintf(share, sizeof share, "%u,%u,%llu", slice->sm_first, slice->n_sm,
-             (unsigned long long)slice->mem_limit_bytes);
+    /* The driver of a GPU maps memory of the device as private memory of the process. */
+    uint64_t memory = slice->gpu ? WEFT_MEMORY_UNLIMITED : w->options->worker_memory;
+    snprintf(share, sizeof share, "%u,%u,%llu,%llu", slice->sm_first, slice->n_sm,
+             (unsigned long long)slice->mem_limit_bytes, (unsigned long long)memory);
     argv[n++] = share;
     for (uint32_t i = 0; i < bundle->n_program && n + 1 < ARGS_MAX; i++)
         if (w->serves[i])

@@ -69,6 +69,19 @@ static int take_request_bytes(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "--max-request takes bytes such as 64MiB, not '%s'", arg);
 }
 
+static int take_memory(void *at, const weft_verb *verb, char *arg)
+{
+    weft_serve_options *serve = at;
+    if (strcmp(arg, "off") == 0) {
+        serve->worker_memory = WEFT_MEMORY_UNLIMITED;
+        return 0;
+    }
+    if (weft_parse_bytes(arg, &serve->worker_memory) && serve->worker_memory &&
+        serve->worker_memory <= INT64_MAX)
+        return 0;
+    return weft_tool_usage(verb, "--worker-memory takes bytes such as 4GiB or off, not '%s'", arg);
+}
+
 static int take_log_format(void *at, const weft_verb *verb, char *arg)
 {
     weft_serve_options *serve = at;
