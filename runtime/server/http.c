@@ -88,7 +88,8 @@ static weft_err start(weft_http *http, weft_diag *diag)
     uint32_t limit;
     WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(http->router), diag, &limit));
     http->offload = weft_offload__create(http->loop);
-    if (!http->offload || !weft_peers__open(&http->peers))
+    http->heavy = weft_offload__create(http->loop);
+    if (!http->offload || !http->heavy || !weft_peers__open(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
     WEFT_TRY(weft_tls__create(o, "http/1.1", http->front.reload, diag, &http->api.tls));
@@ -159,6 +160,7 @@ void weft_http__destroy(weft_http *http)
     weft_listener__close(&http->metrics.listener);
     weft_http__close_all(&http->api);
     weft_http__close_all(&http->metrics);
+    weft_offload__destroy(http->heavy); /* its jobs free memory by the other */
     weft_offload__destroy(http->offload);
     weft_peers__close(&http->peers);
     weft_tls__destroy(http->api.tls);

@@ -11,41 +11,58 @@ enum {
     FIRST_BYTES = 4096,
     LARGE_BYTES = 1 << 20, /* bodies above may not take the last quarter of what can be held */
     RATIO_MAX = 64,        /* decompressed to compressed bytes, above RATIO_FREE_BYTES */
-    RATIO_FREE_BYTES = 1 << 20
+    RATIO_FREE_BYTES = 1 << 20,
+    CHUNK_BYTES = 65536
 };
 
 /* -- Body ----------------------------------------------------------------------------------- */
 
-/* Whether the body may grow to `cap` bytes. Small requests have a quarter of the bytes to
- * themselves, and one address may hold a quarter. */
-static bool may_hold(const http_exchange *x, size_t cap)
+/* Whether a body that holds `have` bytes may hold `cap`. Small requests have a quarter of the bytes
+ * to themselves, and one address may hold a quarter. */
+static bool may_hold(const http_exchange *x, size_t have, size_t cap)
 {
     const weft_http *http = x->http;
-    uint64_t more = cap - x->cap, quarter = http->held_max / 4;
+    uint64_t more = cap - have, quarter = http->held_max / 4;
     uint64_t max = cap > LARGE_BYTES ? http->held_max - quarter : http->held_max;
     if (x->peer && !x->peer->exempt && x->peer->held_bytes + more > quarter)
         return false;
     return http->held_bytes + more <= max;
 }
 
-static bool grow(http_exchange *x, size_t cap)
+static void release(http_exchange *x, size_t bytes)
+{
+    x->http->held_bytes -= bytes;
+    if (x->peer)
+        x->peer->held_bytes -= bytes;
+}
+
+/* Counts `cap` bytes instead of `have`. false: the exchange has its error. */
+static bool hold(http_exchange *x, size_t have, size_t cap)
 {
     weft_http *http = x->http;
-    if (!may_hold(x, cap) && http->relieve)
-        http->relieve(http, cap - x->cap);
-    if (!may_hold(x, cap)) {
+    if (!may_hold(x, have, cap) && http->relieve)
+        http->relieve(http, cap - have);
+    if (!may_hold(x, have, cap)) {
         http->counts.refused++;
         weft_http__fail(x, 503, "too many bytes are held by other requests");
         return false;
     }
+    http->held_bytes += cap - have;
+    if (x->peer)
+        x->peer->held_bytes += cap - have;
+    return true;
+}
+
+static bool grow(http_exchange *x, size_t cap)
+{
+    if (!hold(x, x->cap, cap))
+        return false;
     char *body = realloc(x->body, cap);
     if (!body) {
+        release(x, cap - x->cap);
         weft_http__fail(x, 500, "out of memory");
         return false;
     }
-    http->held_bytes += cap - x->cap;
-    if (x->peer)
-        x->peer->held_bytes += cap - x->cap;
     x->body = body;
     x->cap = cap;
     return true;
@@ -85,30 +102,72 @@ bool weft_http__add_body(http_exchange *x, const char *data, size_t len)
 
 void weft_http__drop_body(http_exchange *x)
 {
-    x->http->held_bytes -= x->cap;
-    if (x->peer)
-        x->peer->held_bytes -= x->cap;
-    free(x->body);
+    release(x, x->cap);
+    weft_offload__free(x->http->offload, x->body, x->cap);
     x->body = NULL;
     x->len = x->cap = 0;
 }
 
-/* Whether the decompressed body is too large for its compressed one: a few bytes must not cost
- * megabytes of memory and seconds of parsing. */
-static bool is_bomb(const http_exchange *packed, const http_exchange *plain)
+/* -- Decompression -------------------------------------------------------------------------- */
+
+bool weft_http__begin_decode(http_exchange *x)
 {
-    return plain->len > RATIO_FREE_BYTES && plain->len / RATIO_MAX > packed->len;
+    /* A few bytes must not cost megabytes of memory and seconds of parsing. */
+    uint64_t most =
+        x->len > RATIO_FREE_BYTES / RATIO_MAX ? (uint64_t)x->len * RATIO_MAX : RATIO_FREE_BYTES;
+    most = most < x->http->max_body ? most : x->http->max_body;
+    if (!hold(x, 0, (size_t)most))
+        return false;
+    x->plain_max = (size_t)most;
+    return true;
+}
+
+static void drop_plain(http_exchange *x)
+{
+    release(x, x->plain_max);
+    weft_offload__free(x->http->offload, x->plain, x->plain_len);
+    x->plain = NULL;
+    x->plain_len = x->plain_max = 0;
+}
+
+/* Appends to the decompressed body, whose memory has *cap bytes. */
+static bool add_plain(http_exchange *x, const char *data, size_t len, size_t *cap)
+{
+    if (len > x->plain_max - x->plain_len) {
+        if (x->plain_max == x->http->max_body)
+            weft_http__fail_size(x);
+        else
+            weft_http__fail(x, 400,
+                            "the body is more than %d times larger than its compressed form",
+                            RATIO_MAX);
+        return false;
+    }
+    if (len > *cap - x->plain_len) {
+        size_t more = *cap ? *cap * 2 : (size_t)CHUNK_BYTES;
+        more = more < x->plain_max ? more : x->plain_max;
+        char *plain = realloc(x->plain, more);
+        if (!plain) {
+            weft_http__fail(x, 500, "out of memory");
+            return false;
+        }
+        x->plain = plain;
+        *cap = more;
+    }
+    memcpy(x->plain + x->plain_len, data, len);
+    x->plain_len += len;
+    return true;
 }
 
 /* gzip or deflate (zlib); the size limit applies to the decompressed body as well. */
-static bool inflate_into(const http_exchange *x, http_exchange *plain)
+void weft_http__decode(http_exchange *x)
 {
     z_stream z = {.next_in = (Bytef *)x->body, .avail_in = (uInt)x->len};
-    char chunk[65536];
+    char chunk[CHUNK_BYTES];
     int state = Z_OK;
+    size_t cap = 0;
     if (x->len > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK) {
-        weft_http__fail(plain, 500, "out of memory");
-        return false;
+        weft_http__fail(x, 500, "out of memory");
+        return;
     }
     bool ok = true;
     while (ok && state == Z_OK) {
@@ -116,36 +175,32 @@ static bool inflate_into(const http_exchange *x, http_exchange *plain)
         z.avail_out = sizeof chunk;
         state = inflate(&z, Z_NO_FLUSH);
         if (state == Z_OK || state == Z_STREAM_END)
-            ok = weft_http__add_body(plain, chunk, sizeof chunk - z.avail_out);
-        if (ok && is_bomb(x, plain)) {
-            weft_http__fail(plain, 400,
-                            "the body is more than %d times larger than its compressed form",
-                            RATIO_MAX);
-            ok = false;
-        }
+            ok = add_plain(x, chunk, sizeof chunk - z.avail_out, &cap);
     }
     inflateEnd(&z);
-    if (ok && (state != Z_STREAM_END || z.avail_in)) {
-        weft_http__fail(plain, 400, "the compressed body is damaged");
-        ok = false;
-    }
-    return ok;
+    if (ok && (state != Z_STREAM_END || z.avail_in))
+        weft_http__fail(x, 400, "the compressed body is damaged");
 }
 
-bool weft_http__decode_body(http_exchange *x)
+bool weft_http__end_decode(http_exchange *x)
 {
-    if (!x->compressed || x->len == 0)
-        return true;
-    http_exchange plain = {.http = x->http, .peer = x->peer};
-    if (!inflate_into(x, &plain)) {
-        weft_http__drop_body(&plain);
-        weft_http__fail(x, plain.status, "%s", plain.error);
+    x->compressed = false;
+    weft_http__drop_body(x);
+    if (x->status) {
+        drop_plain(x);
         return false;
     }
-    weft_http__drop_body(x);
-    x->body = plain.body;
-    x->len = plain.len;
-    x->cap = plain.cap;
+    x->body = x->plain;
+    x->len = x->plain_len;
+    x->cap = x->plain_max; /* as it is counted; the memory has at most twice the length */
+    x->plain = NULL;
+    x->plain_len = x->plain_max = 0;
+    if (x->len < x->cap) {
+        char *body = realloc(x->body, x->len + 1);
+        x->body = body ? body : x->body;
+        release(x, x->cap - x->len);
+        x->cap = x->len;
+    }
     return true;
 }
 
@@ -246,12 +301,33 @@ size_t weft_http__write_head(http_exchange *x, const char *option, char *out, si
     return n > 0 && (size_t)n < size ? (size_t)n : 0;
 }
 
+/* Frees the data of large tensors, which takes long. */
+static void free_tensors(weft_offload *offload, weft_oip_infer *infer)
+{
+    weft_request *r = infer->request;
+    size_t out_bytes = 0;
+    for (uint32_t i = 0; i < infer->program->n_input; i++) {
+        if (!infer->in_data[i])
+            continue;
+        weft_offload__free(offload, infer->in_data[i], weft_tensor_bytes(&r->in[i]));
+        infer->in_data[i] = NULL;
+    }
+    for (uint32_t i = 0; i < infer->program->n_output && r->out_data; i++)
+        out_bytes += weft_tensor_bytes(&r->out[i]);
+    weft_offload__free(offload, r->out_data, out_bytes);
+    r->out_data = NULL;
+}
+
 void weft_http__free_exchange(http_exchange *x)
 {
+    weft_offload *offload = x->http->offload;
+    if (x->infer && offload)
+        free_tensors(offload, x->infer);
     weft_oip__destroy_infer(x->infer);
     weft_http__drop_body(x);
+    drop_plain(x);
     x->http->held_bytes -= x->charged;
     weft_peers__release(&x->http->peers, x->peer);
-    free(x->reply);
+    weft_offload__free(offload, x->reply, x->reply_len);
     free(x);
 }

@@ -58,7 +58,8 @@ struct weft_http {
     weft_loop *loop;
     http_port api, metrics;
     weft_peers peers;
-    weft_offload *offload;       /* for large JSON; NULL: none */
+    weft_offload *offload;       /* for JSON and compressed bodies that are not small; NULL: none */
+    weft_offload *heavy;         /* for those that take long, so that others do not wait for them */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies and answers, over all exchanges */
@@ -93,7 +94,9 @@ struct http_exchange {
     uint64_t announced;      /* bytes of the body; 0: unknown */
     char *body;
     size_t len, cap;
-    bool compressed; /* gzip or deflate */
+    bool compressed;             /* gzip or deflate */
+    char *plain;                 /* the body decompressed so far */
+    size_t plain_len, plain_max; /* plain_max counts as held while it is decompressed */
     bool has_json_len;
     uint64_t given_json_len; /* Inference-Header-Content-Length */
     bool waiting;            /* the request belongs to the router, or to `job` */
@@ -119,8 +122,12 @@ bool weft_http__add_body(http_exchange *x, const char *data, size_t len);
  * written there are added to x->len by the caller. Fails as weft_http__add_body. */
 bool weft_http__body_room(http_exchange *x, uint64_t len, size_t *out_room);
 void weft_http__drop_body(http_exchange *x);
-/* Decompresses the whole body where it is compressed; false: the exchange has its error. */
-bool weft_http__decode_body(http_exchange *x);
+/* Decompression of a whole body. weft_http__begin_decode sets aside the bytes that it may take,
+ * weft_http__decode may run on any thread, weft_http__end_decode replaces the body. false: the
+ * exchange has its error. */
+bool weft_http__begin_decode(http_exchange *x);
+void weft_http__decode(http_exchange *x);
+bool weft_http__end_decode(http_exchange *x);
 void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...) WEFT_PRINTF(3, 4);
 void weft_http__fail_size(http_exchange *x);
 /* Takes ownership of `text`; NULL is answered as "out of memory". */

@@ -98,8 +98,9 @@ static unsigned status_of(weft_answer answer)
     return statuses[answer];
 }
 
-/* Larger JSON, and the JSON of larger tensors, is read and written beside the loop. */
-enum { INLINE_BYTES = 32 << 10 };
+/* Larger JSON, the JSON of larger tensors, and larger compressed bodies are read and written beside
+ * the loop. */
+enum { INLINE_BYTES = 32 << 10, INLINE_PACKED_BYTES = 4 << 10, HEAVY_BYTES = 1 << 20 };
 
 static void write_answer(http_exchange *x)
 {
@@ -133,11 +134,14 @@ static http_exchange *exchange_of(weft_job *job)
     return (http_exchange *)((char *)job - offsetof(http_exchange, job));
 }
 
-static void offload(http_exchange *x, void (*run)(weft_job *), void (*done)(weft_job *))
+/* `bytes`: of the work. */
+static void offload(http_exchange *x, size_t bytes, void (*run)(weft_job *),
+                    void (*done)(weft_job *))
 {
+    weft_http *http = x->http;
     x->waiting = x->offloaded = true;
     x->job = (weft_job){.run = run, .done = done};
-    weft_offload__submit(x->http->offload, &x->job);
+    weft_offload__submit(bytes > HEAVY_BYTES ? http->heavy : http->offload, &x->job);
 }
 
 /* The exchange is back from the other thread. false: its client is gone. */
@@ -196,7 +200,7 @@ static void on_done(weft_request *request)
     }
     if (request->answer == WEFT_ANSWER_OK && json_bytes(x->infer) > INLINE_BYTES &&
         x->http->offload) {
-        offload(x, run_write, done_write);
+        offload(x, json_bytes(x->infer), run_write, done_write);
         return;
     }
     write_answer(x);
@@ -276,7 +280,7 @@ static void post_infer(const target *t)
         return;
     }
     if (!raw && json_len > INLINE_BYTES && x->http->offload) {
-        offload(x, run_read, done_read);
+        offload(x, json_len, run_read, done_read);
         return;
     }
     read_body(x);
@@ -485,9 +489,42 @@ bool weft_http__is_reserved(const http_route *route)
     return route && (route->ports & HTTP_RESERVED);
 }
 
-void weft_http__run(http_exchange *x)
+static void run_route(http_exchange *x)
 {
     const target t = {.x = x, .router = x->http->router, .model = x->model};
-    if (weft_http__decode_body(x))
-        x->route->fn(&t);
+    x->route->fn(&t);
+}
+
+static void run_decode(weft_job *job)
+{
+    weft_http__decode(exchange_of(job));
+}
+
+static void done_decode(weft_job *job)
+{
+    http_exchange *x = exchange_of(job);
+    if (!take_back(x))
+        return;
+    x->waiting = false;
+    if (weft_http__end_decode(x))
+        run_route(x);
+    if (!x->waiting)
+        x->resume(x);
+}
+
+void weft_http__run(http_exchange *x)
+{
+    if (!x->compressed || x->len == 0) {
+        run_route(x);
+        return;
+    }
+    if (!weft_http__begin_decode(x))
+        return;
+    if (x->len > INLINE_PACKED_BYTES && x->http->offload) {
+        offload(x, x->plain_max, run_decode, done_decode);
+        return;
+    }
+    weft_http__decode(x);
+    if (weft_http__end_decode(x))
+        run_route(x);
 }

@@ -412,7 +412,7 @@ typedef struct weft_offload weft_offload;
 
 typedef struct weft_job {
     void (*run)(struct weft_job *job);  /* on the other thread */
-    void (*done)(struct weft_job *job); /* on the loop's thread, afterwards */
+    void (*done)(struct weft_job *job); /* on the loop's thread, afterwards; NULL: not called */
     struct weft_job *next;
 } weft_job;
 
@@ -420,6 +420,9 @@ typedef struct weft_job {
 weft_offload *weft_offload__create(weft_loop *loop);
 /* `done` is called exactly once; `run` before, unless weft_offload__destroy comes first. */
 void weft_offload__submit(weft_offload *offload, weft_job *job);
+/* Frees heap memory of that many bytes, on the other thread where that takes long. `offload` may be
+ * NULL. */
+void weft_offload__free(weft_offload *offload, void *at, size_t bytes);
 void weft_offload__destroy(weft_offload *offload);
 
 /* -- Pulse of a worker (pulse.c) ------------------------------------------------------------ */
