@@ -7,6 +7,7 @@
 #include <float.h>
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +82,107 @@ void weft_buf_printf(weft_buf *buf, const char *fmt, ...)
     va_end(again);
 }
 
+void weft_buf_put_u64(weft_buf *buf, uint64_t x)
+{
+    char text[20];
+    size_t at = sizeof text;
+    do
+        text[--at] = (char)('0' + x % 10);
+    while (x /= 10);
+    weft_buf_add(buf, text + at, sizeof text - at);
+}
+
+void weft_buf_put_i64(weft_buf *buf, int64_t x)
+{
+    if (x < 0)
+        weft_buf_putc(buf, '-');
+    weft_buf_put_u64(buf, x < 0 ? -(uint64_t)x : (uint64_t)x);
+}
+
+/* -- Numbers -------------------------------------------------------------------------------- */
+
+/* Whether `x`, which is between two floats, is as far from both: rounding a decimal to double and
+ * then to float could then differ from rounding it once. */
+static bool is_between_floats(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits & 0x1fffffff) == 0x10000000;
+}
+
+/* `digits` x 10^power, correctly rounded where both are exact in double (Clinger, "How to read
+ * floating point numbers accurately", 1990). */
+static double read_back(double digits, int power)
+{
+    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    return power < 0 ? digits / tens[-power] : digits * tens[power];
+}
+
+/* Decimal digits without zeros at the end, the first times 10^exponent, as "%g" writes them for a
+ * precision above the exponent. */
+static void put_digits(weft_buf *buf, bool negative, uint64_t digits, int n, int exponent)
+{
+    char text[48], digit[20];
+    size_t at = 0;
+    for (; n > 1 && digits % 10 == 0; n--)
+        digits /= 10;
+    for (int i = n; i-- > 0; digits /= 10)
+        digit[i] = (char)('0' + digits % 10);
+    if (negative)
+        text[at++] = '-';
+    int point = exponent < -4 ? 1 : exponent + 1; /* digits before the point */
+    for (int i = point; i <= 0; i++) {
+        text[at++] = '0';
+        if (i == point)
+            text[at++] = '.';
+    }
+    for (int i = 0; i < n || i < point; i++) {
+        if (i == point && i > 0)
+            text[at++] = '.';
+        text[at++] = i < n ? digit[i] : '0';
+    }
+    if (exponent < -4) {
+        text[at++] = 'e';
+        text[at++] = '-';
+        text[at++] = (char)('0' - exponent / 10);
+        text[at++] = (char)('0' - exponent % 10);
+    }
+    weft_buf_add(buf, text, at);
+}
+
+/* As put_shortest, for numbers whose decimals are exact in double. false: not one of these. */
+static bool put_exact(weft_buf *buf, double x, bool is_f32, int least, int most)
+{
+    double a = fabs(x);
+    if (!(a >= 1e-7 && a < 1e6))
+        return false;
+    int exponent = (int)floor(log10(a));
+    for (int n = least; n <= (most < 15 ? most : 15); n++) {
+        int power = exponent - n + 1; /* of the last digit; at least -21 */
+        double digits = nearbyint(power < 0 ? read_back(a, -power) : read_back(a, power));
+        if (power > 0 || digits < read_back(1, n - 1) || digits >= read_back(1, n))
+            return false;
+        double back = read_back(digits, power);
+        if (is_f32 && is_between_floats(back))
+            return false;
+        if (is_f32 ? (float)back != (float)a : back != a)
+            continue;
+        put_digits(buf, x < 0, (uint64_t)digits, n, exponent);
+        return true;
+    }
+    return false;
+}
+
+static locale_t c_locale;
+static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
+
+static void open_c_locale(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
 /* The text with the fewest digits in [least, most] that reads back as `x`. It is the shortest of
  * all if `least` is the number of digits that the type preserves (FLT_DIG, DBL_DIG). */
 static void put_shortest(weft_buf *buf, double x, bool is_f32, int least, int most)
@@ -93,18 +195,18 @@ static void put_shortest(weft_buf *buf, double x, bool is_f32, int least, int mo
         weft_buf_puts(buf, x < 0 ? "-inf" : "inf");
         return;
     }
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    locale_t before = c ? uselocale(c) : (locale_t)0;
+    if (put_exact(buf, x, is_f32, least, most))
+        return;
+    pthread_once(&c_locale_once, open_c_locale);
+    locale_t before = c_locale ? uselocale(c_locale) : (locale_t)0;
     char text[40];
     for (int digits = least; digits <= most; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, x);
         if (is_f32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x)
             break;
     }
-    if (c) {
+    if (c_locale)
         uselocale(before);
-        freelocale(c);
-    }
     weft_buf_puts(buf, text);
 }
 

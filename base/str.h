@@ -22,6 +22,8 @@ void weft_buf_add(weft_buf *buf, const void *bytes, size_t len);
 void weft_buf_puts(weft_buf *buf, const char *s);
 void weft_buf_putc(weft_buf *buf, char c);
 void weft_buf_printf(weft_buf *buf, const char *fmt, ...) WEFT_PRINTF(2, 3);
+void weft_buf_put_u64(weft_buf *buf, uint64_t x);
+void weft_buf_put_i64(weft_buf *buf, int64_t x);
 /* The shortest decimal text that reads back as the same float ("1.5", "1e-12", "inf", "nan"). */
 void weft_buf_put_f32(weft_buf *buf, float x);
 void weft_buf_put_f64(weft_buf *buf, double x);

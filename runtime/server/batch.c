@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SYMBOLS_FEW = 16 };
+
 /* -- Queues --------------------------------------------------------------------------------- */
 
 void weft_batch__push(router_model *model, weft_request *request, bool again)
@@ -49,30 +51,44 @@ int64_t weft_batch__largest(const weft_bundle_program *p)
     return most;
 }
 
-bool weft_batch__admit(const router_model *model, weft_request *request)
+/* Sets the answer of a request whose inputs do not fit the model. */
+static void refuse_inputs(const weft_bundle_program *p, weft_request *request, int64_t *symbol)
 {
-    const weft_bundle_program *p = model->program;
-    int64_t *symbol = malloc((p->n_symbol + 1) * sizeof *symbol);
     weft_diag *diag = weft_diag_create();
-    weft_err err = WEFT_ERR_NOMEM;
-    if (symbol && diag)
-        err = weft_bundle_bind(p, request->in, p->n_input, symbol, diag);
-    int64_t most = weft_batch__largest(p);
-    if (err == WEFT_ERR_OK) {
-        request->rows = can_batch(p) ? symbol[p->batch_symbol] : 1;
-        if (most > 0 && request->rows > most) {
-            weft_request__set_answer(request, WEFT_ANSWER_INVALID,
-                                     "the batch is %lld, above max_batch_size %lld",
-                                     (long long)request->rows, (long long)most);
-            err = WEFT_ERR_INPUT;
-        }
-    } else if (diag && weft_diag_count(diag) > 0)
+    weft_err err =
+        diag ? weft_bundle_bind(p, request->in, p->n_input, symbol, diag) : WEFT_ERR_NOMEM;
+    if (diag && weft_diag_count(diag) > 0)
         weft_request__set_answer(request, WEFT_ANSWER_INVALID, "%s", weft_diag_at(diag, 0)->text);
     else
         weft_request__set_answer(request, WEFT_ANSWER_INTERNAL, "%s", weft_err_text(err));
     weft_diag_destroy(diag);
-    free(symbol);
-    return err == WEFT_ERR_OK;
+}
+
+bool weft_batch__admit(const router_model *model, weft_request *request)
+{
+    const weft_bundle_program *p = model->program;
+    int64_t few[SYMBOLS_FEW], *symbol = few;
+    if (p->n_symbol > SYMBOLS_FEW)
+        symbol = malloc(p->n_symbol * sizeof *symbol);
+    /* Without diagnostics: most requests fit. */
+    bool fits = symbol && weft_bundle_bind(p, request->in, p->n_input, symbol, NULL) == WEFT_ERR_OK;
+    int64_t most = weft_batch__largest(p);
+    if (!symbol)
+        weft_request__set_answer(request, WEFT_ANSWER_INTERNAL, "%s",
+                                 weft_err_text(WEFT_ERR_NOMEM));
+    else if (!fits)
+        refuse_inputs(p, request, symbol);
+    else
+        request->rows = can_batch(p) ? symbol[p->batch_symbol] : 1;
+    if (fits && most > 0 && request->rows > most) {
+        weft_request__set_answer(request, WEFT_ANSWER_INVALID,
+                                 "the batch is %lld, above max_batch_size %lld",
+                                 (long long)request->rows, (long long)most);
+        fits = false;
+    }
+    if (symbol != few)
+        free(symbol);
+    return fits;
 }
 
 bool weft_batch__is_due(const router_model *model, double delay_us, uint64_t now_ns)

@@ -11,45 +11,23 @@
 enum { TOKEN = 1, TARGET = 2, HOST = 4 };
 
 /* RFC 9110, 5.6.2: tchar. RFC 3986: characters of a path or query, and of a host with port. */
+enum { O, K = TOKEN, R = TARGET, H = HOST, G = TARGET | HOST, A = TOKEN | TARGET | HOST };
+/* clang-format off */
+static const unsigned char classes[128] = {
+    O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, /* control */
+    O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, O, /* control */
+    O, A, O, K, A, A, A, A, G, G, A, A, G, A, A, R, /* !"#$%&'()*+,-./ */
+    A, A, A, A, A, A, A, A, A, A, G, G, O, G, O, R, /* 0-9:;<=>? */
+    R, A, A, A, A, A, A, A, A, A, A, A, A, A, A, A, /* @A-O */
+    A, A, A, A, A, A, A, A, A, A, A, H, O, H, K, A, /* P-Z[\]^_ */
+    K, A, A, A, A, A, A, A, A, A, A, A, A, A, A, A, /* `a-o */
+    A, A, A, A, A, A, A, A, A, A, A, O, K, O, A, O, /* p-z{|}~ */
+};
+/* clang-format on */
+
 static unsigned class_of(unsigned char c)
 {
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return TOKEN | TARGET | HOST;
-    switch (c) {
-    case '!':
-    case '$':
-    case '&':
-    case '\'':
-    case '*':
-    case '+':
-    case '-':
-    case '.':
-    case '_':
-    case '~':
-    case '%':
-        return TOKEN | TARGET | HOST;
-    case '#':
-    case '^':
-    case '`':
-    case '|':
-        return TOKEN;
-    case '(':
-    case ')':
-    case ',':
-    case ';':
-    case '=':
-    case ':':
-        return TARGET | HOST;
-    case '/':
-    case '?':
-    case '@':
-        return TARGET;
-    case '[':
-    case ']':
-        return HOST;
-    default:
-        return 0;
-    }
+    return c < sizeof classes ? classes[c] : 0;
 }
 
 static bool all_of(const char *at, size_t len, unsigned class)
@@ -290,6 +268,8 @@ static http1_result read_meaning(http1_head *h, const char *at)
     return HTTP1_DONE;
 }
 
+enum { BLOCK = 16 };
+
 /* -- Lines (2.2) ---------------------------------------------------------------------------- */
 
 /* Handles the line [head->line, end). MORE: it was not the last. */
@@ -310,10 +290,30 @@ static http1_result take_line(http1_head *h, const char *at, uint32_t end)
     return result == HTTP1_BAD ? result : HTTP1_MORE;
 }
 
+/* Length of whole blocks of plain text at the start; what follows is looked at byte by byte. */
+static uint32_t skip_text(const char *at, uint32_t len)
+{
+    uint32_t n = 0;
+    for (; n + BLOCK <= len; n += BLOCK) {
+        unsigned other = 0;
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            unsigned char u = (unsigned char)at[n + i];
+            other |= (unsigned)(u < 0x20) | (unsigned)(u == 0x7f);
+        }
+        if (other)
+            break;
+    }
+    return n;
+}
+
 http1_result weft_http1__read_head(http1_head *h, const char *at, size_t len)
 {
     uint32_t end = len < HTTP1_HEAD_MAX ? (uint32_t)len : HTTP1_HEAD_MAX;
     while (h->scan < end) {
+        if (h->begun && !h->after_cr)
+            h->scan += skip_text(at + h->scan, end - h->scan);
+        if (h->scan == end)
+            break;
         char c = at[h->scan];
         if (h->after_cr) {
             if (c != '\n')

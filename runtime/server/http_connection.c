@@ -148,6 +148,12 @@ static void start_answer(http_connection *c)
         c->closing = true;
 }
 
+/* Bytes of the body that are sent. */
+static size_t body_bytes(const http_exchange *x)
+{
+    return x->method == HTTP1_HEAD || !x->reply ? 0 : x->reply_len;
+}
+
 /* Answers an error and ends the connection: the bytes that follow belong to no request. */
 static void refuse(http_connection *c, unsigned status, const char *text)
 {
@@ -167,7 +173,7 @@ static void refuse(http_connection *c, unsigned status, const char *text)
 static bool send_answer(http_connection *c)
 {
     const http_exchange *x = c->x;
-    size_t body_len = x->method == HTTP1_HEAD || !x->reply ? 0 : x->reply_len;
+    size_t body_len = body_bytes(x);
     while (c->sent < c->out_len + body_len) {
         size_t in_body = c->sent > c->out_len ? c->sent - c->out_len : 0;
         struct iovec part[2] = {{.iov_base = c->out + c->sent, .iov_len = c->out_len - c->sent},

@@ -277,9 +277,44 @@ static const char *date_of(weft_http *http)
     return http->date;
 }
 
+/* Text of a fixed size. */
+typedef struct head_text {
+    char *at;
+    size_t len, size;
+} head_text;
+
+static void put(head_text *t, const char *text)
+{
+    size_t len = strlen(text);
+    if (len <= t->size - t->len)
+        memcpy(t->at + t->len, text, len);
+    t->len = len <= t->size - t->len ? t->len + len : t->size;
+}
+
+static void put_number(head_text *t, const char *name, uint64_t n)
+{
+    char text[24];
+    size_t at = sizeof text;
+    text[--at] = '\0';
+    text[--at] = '\n';
+    text[--at] = '\r';
+    do
+        text[--at] = (char)('0' + n % 10);
+    while (n /= 10);
+    put(t, name);
+    put(t, text + at);
+}
+
+static void put_field(head_text *t, const char *name, const char *value)
+{
+    put(t, name);
+    put(t, value);
+    put(t, "\r\n");
+}
+
 size_t weft_http__write_head(http_exchange *x, const char *option, char *out, size_t size)
 {
-    char json_len[64] = "";
+    head_text t = {.at = out, .size = size};
     if (!x->reply) {
         x->reply = weft_oip__error(x->error);
         x->reply_len = x->reply ? strlen(x->reply) : 0;
@@ -288,17 +323,29 @@ size_t weft_http__write_head(http_exchange *x, const char *option, char *out, si
     }
     x->charged = x->reply_len;
     x->http->held_bytes += x->charged;
+    const char status[] = {' ',
+                           (char)('0' + x->status / 100 % 10),
+                           (char)('0' + x->status / 10 % 10),
+                           (char)('0' + x->status % 10),
+                           ' ',
+                           '\0'};
+    put(&t, "HTTP/1.1");
+    put_field(&t, status, reason_of(x->status));
+    put(&t, date_of(x->http));
+    put_field(&t, "Content-Type: ", x->reply_type);
+    put_number(&t, "Content-Length: ", x->reply_len);
     if (x->json_len)
-        snprintf(json_len, sizeof json_len, "Inference-Header-Content-Length: %zu\r\n",
-                 x->json_len);
-    int n = snprintf(
-        out, size,
-        "HTTP/1.1 %u %s\r\n%sContent-Type: %s\r\nContent-Length: %zu\r\n%s%s%s%s%s%s%s%s%s\r\n",
-        x->status, reason_of(x->status), date_of(x->http), x->reply_type, x->reply_len, json_len,
-        x->accept_encoding ? "Accept-Encoding: gzip, deflate\r\n" : "", x->field ? x->field : "",
-        x->allow ? "Allow: " : "", x->allow ? x->allow : "", x->allow ? "\r\n" : "",
-        *option ? "Connection: " : "", option, *option ? "\r\n" : "");
-    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+        put_number(&t, "Inference-Header-Content-Length: ", x->json_len);
+    if (x->accept_encoding)
+        put(&t, "Accept-Encoding: gzip, deflate\r\n");
+    if (x->field)
+        put(&t, x->field);
+    if (x->allow)
+        put_field(&t, "Allow: ", x->allow);
+    if (*option)
+        put_field(&t, "Connection: ", option);
+    put(&t, "\r\n");
+    return t.len < size ? t.len : 0;
 }
 
 /* Frees the data of large tensors, which takes long. */

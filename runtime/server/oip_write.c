@@ -35,6 +35,14 @@ static void put_json_string(weft_buf *out, const char *s)
 {
     weft_buf_putc(out, '"');
     while (*s) {
+        size_t plain = 0; /* characters that stand for themselves */
+        while ((unsigned char)s[plain] >= 0x20 && (unsigned char)s[plain] < 0x80 &&
+               s[plain] != '"' && s[plain] != '\\')
+            plain++;
+        weft_buf_add(out, s, plain);
+        s += plain;
+        if (!*s)
+            break;
         size_t n = measure_utf8((const unsigned char *)s);
         if (n == 0)
             weft_buf_puts(out, "\\ufffd");
@@ -64,10 +72,10 @@ static void put_number(weft_buf *out, const weft_tensor *t, int64_t i)
         weft_buf_puts(out, ((const uint8_t *)t->data)[i] ? "true" : "false");
         return;
     case WEFT_DTYPE_U64:
-        weft_buf_printf(out, "%" PRIu64, ((const uint64_t *)t->data)[i]);
+        weft_buf_put_u64(out, ((const uint64_t *)t->data)[i]);
         return;
     default:
-        weft_buf_printf(out, "%" PRId64, weft_tensor_get_i64(t, i));
+        weft_buf_put_i64(out, weft_tensor_get_i64(t, i));
     }
 }
 
@@ -88,11 +96,18 @@ static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bo
 {
     weft_buf_puts(out, "{\"name\":");
     put_json_string(out, name);
-    weft_buf_printf(out, ",\"datatype\":\"%s\",\"shape\":[", weft_dtype_oip_name(t->dtype));
-    for (int32_t i = 0; i < t->rank; i++)
-        weft_buf_printf(out, "%s%" PRId64, i ? "," : "", t->dim[i]);
+    weft_buf_puts(out, ",\"datatype\":\"");
+    weft_buf_puts(out, weft_dtype_oip_name(t->dtype));
+    weft_buf_puts(out, "\",\"shape\":[");
+    for (int32_t i = 0; i < t->rank; i++) {
+        if (i)
+            weft_buf_putc(out, ',');
+        weft_buf_put_i64(out, t->dim[i]);
+    }
     if (binary) {
-        weft_buf_printf(out, "],\"parameters\":{\"binary_data_size\":%zu}}", weft_tensor_bytes(t));
+        weft_buf_puts(out, "],\"parameters\":{\"binary_data_size\":");
+        weft_buf_put_u64(out, weft_tensor_bytes(t));
+        weft_buf_puts(out, "}}");
         return;
     }
     weft_buf_puts(out, "],\"data\":[");
@@ -111,7 +126,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
     const weft_bundle_program *p = infer->program;
     weft_buf_puts(out, "{\"model_name\":");
     put_json_string(out, p->name);
-    weft_buf_printf(out, ",\"model_version\":\"%s\"", version);
+    weft_buf_puts(out, ",\"model_version\":\"" WEFT_SERVE_MODEL_VERSION "\"");
     if (infer->id) {
         weft_buf_puts(out, ",\"id\":");
         put_json_string(out, infer->id);

@@ -8,16 +8,14 @@
 weft_request *weft_request__create(const weft_bundle *bundle, uint32_t model)
 {
     const weft_bundle_program *p = &bundle->program[model];
-    weft_request *r = calloc(1, sizeof *r);
+    /* One block: the request, its inputs, its outputs. */
+    weft_request *r =
+        calloc(1, sizeof *r + ((size_t)p->n_input + p->n_output) * sizeof(weft_tensor));
     if (!r)
         return NULL;
     r->model = model;
-    r->in = calloc(p->n_input + 1, sizeof *r->in);
-    r->out = calloc(p->n_output + 1, sizeof *r->out);
-    if (!r->in || !r->out) {
-        weft_request__destroy(r);
-        return NULL;
-    }
+    r->in = (weft_tensor *)(r + 1);
+    r->out = r->in + p->n_input;
     return r;
 }
 
@@ -25,8 +23,6 @@ void weft_request__destroy(weft_request *request)
 {
     if (!request)
         return;
-    free(request->in);
-    free(request->out);
     free(request->out_data);
     free(request);
 }

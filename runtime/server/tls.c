@@ -304,6 +304,8 @@ ssize_t weft_stream__write(weft_stream *s, const struct iovec *part, int n_part)
 {
     char joined[JOINED_BYTES];
     size_t len = 0;
+    if (!s->ssl && n_part == 1)
+        return send(s->fd, part->iov_base, part->iov_len, MSG_NOSIGNAL);
     if (!s->ssl) {
         struct msghdr message = {.msg_iov = (struct iovec *)part, .msg_iovlen = (size_t)n_part};
         return sendmsg(s->fd, &message, MSG_NOSIGNAL);

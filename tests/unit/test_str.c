@@ -88,6 +88,48 @@ static void test_str__floats_read_back(void **state)
     weft_buf_finish(&buf);
 }
 
+/* The fewest digits that read back, by printing with more and more of them. */
+static void print_shortest(char text[40], double x, bool is_f32)
+{
+    for (int digits = is_f32 ? FLT_DIG : DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(text, 40, "%.*g", digits, x);
+        if (is_f32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x)
+            return;
+    }
+}
+
+/* Numbers of usual sizes are printed by other means than the rest. */
+static void test_str__usual_floats_are_shortest(void **state)
+{
+    (void)state;
+    uint64_t seed = 99;
+    weft_buf buf = {0};
+    char text[40];
+    for (int i = 0; i < 200000; i++) {
+        static const double scales[] = {1e-9, 1e-6, 1e-3, 1, 1e3, 1e6, 1e7};
+        double x = ((double)rand_next(&seed) / 1e9 - 1) * scales[rand_below(&seed, 7)];
+        if (rand_below(&seed, 2)) /* few digits */
+            x = (double)(int64_t)(x * 1000) / 1000;
+        buf.len = 0;
+        weft_buf_put_f32(&buf, (float)x);
+        print_shortest(text, (double)(float)x, true);
+        assert_string_equal(buf.at, text);
+        buf.len = 0;
+        weft_buf_put_f64(&buf, x);
+        print_shortest(text, x, false);
+        assert_string_equal(buf.at, text);
+        buf.len = 0;
+        weft_buf_put_i64(&buf, (int64_t)(x * 1e12));
+        snprintf(text, sizeof text, "%lld", (long long)(x * 1e12));
+        assert_string_equal(buf.at, text);
+    }
+    buf.len = 0;
+    weft_buf_put_i64(&buf, INT64_MIN);
+    weft_buf_put_u64(&buf, UINT64_MAX);
+    assert_string_equal(buf.at, "-922337203685477580818446744073709551615");
+    weft_buf_finish(&buf);
+}
+
 static void test_str__quoted_escapes(void **state)
 {
     (void)state;
@@ -151,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_str__buffer_collects),
         cmocka_unit_test(test_str__floats_are_shortest),
         cmocka_unit_test(test_str__floats_read_back),
+        cmocka_unit_test(test_str__usual_floats_are_shortest),
         cmocka_unit_test(test_str__quoted_escapes),
         cmocka_unit_test(test_str__controls_are_escaped),
         cmocka_unit_test(test_str__names_are_interned),
