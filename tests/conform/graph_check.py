@@ -76,7 +76,7 @@ def tolerance_of(graph):
     """The loosest of the types that occur; norms compute in f32 by default,
     onnxruntime's HardSwish and Gelu have constants of f32."""
     kinds = {a.dtype.name for a in graph.constants.values()} | {p.dtype for p in graph.inputs + graph.outputs}
-    if any(n.op == "Cast" and n.attrs.get("to") == 10 for n in graph.nodes):
+    if any(n.op == "Cast" and n.attrs.get("to") in (10, 16) for n in graph.nodes):
         kinds.add("float16")
     if any(n.op in ("LayerNormalization", "GroupNormalization", "HardSwish", "Gelu") for n in graph.nodes):
         kinds.add("float32")

@@ -178,6 +178,7 @@ def make_graph(seed, kinds=("float",)):
     from graph_heads import CHAIN_HEADS, HEADS, INTEGER_HEADS
     from graph_newer import NEWER_HEADS
     from graph_steps import element_wise, integer_step
+    from graph_types import TYPE_HEADS
     rng = np.random.RandomState(seed)
     m = Maker(rng, opset=int(rng.choice([13, 15, 17, 18, 20, 21, 23, 24], p=[.1, .1, .2, .15, .1, .1, .1, .15])))
     if "integer" in kinds and m.chance(0.1):
@@ -188,9 +189,11 @@ def make_graph(seed, kinds=("float",)):
         dtype, heads, step = m.pick(FLOATS, [8, 1.2, 0.8]), HEADS, element_wise
         if m.graph.opset >= 23 or m.chance(0.15):
             heads += 3 * NEWER_HEADS
+        if m.chance(0.25):
+            heads = TYPE_HEADS if m.chance(0.4) else heads + 3 * TYPE_HEADS
     blocks = m.pick((1, 2, 3, 4, 6), [3, 4, 3, 2, 1])
     step_weights = [2, 2, 3, 3, 2, 2, 1]
-    if heads[:len(HEADS)] == HEADS and m.chance(0.25):
+    if heads == HEADS and m.chance(0.3):
         # One product or convolution, and a chain.
         blocks, heads, step_weights = 1, CHAIN_HEADS, [0, 1, 2, 2, 2, 2, 2]
     form = m.pick([f for f, _ in FORMS], [w for _, w in FORMS])

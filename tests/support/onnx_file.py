@@ -18,7 +18,7 @@ import numpy as np
 
 # TensorProto.DataType by numpy's name.
 TYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9,
-         "float16": 10, "float64": 11, "uint32": 12, "uint64": 13}
+         "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16}
 # AttributeProto.AttributeType
 FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = 1, 2, 3, 4, 5, 6, 7, 8
 
