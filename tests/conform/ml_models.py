@@ -24,8 +24,9 @@ import xgboost
 from onnxmltools import convert_lightgbm, convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 from skl2onnx import to_onnx
-from sklearn import (cluster, compose, decomposition, discriminant_analysis, ensemble, impute, linear_model,
-                     naive_bayes, neighbors, neural_network, pipeline, preprocessing, svm, tree)
+from sklearn import (calibration, cluster, compose, decomposition, discriminant_analysis, ensemble, feature_selection,
+                     gaussian_process, impute, linear_model, mixture, multiclass, naive_bayes, neighbors, neural_network,
+                     pipeline, preprocessing, svm, tree)
 
 from worker import Died, Refused, Worker
 
@@ -97,6 +98,23 @@ KINDS = {
              "bagging": (ensemble.BaggingClassifier(n_estimators=5), "four")},
     "reduction": {"k_means": (cluster.KMeans(4, n_init=2), None), "pca": (decomposition.PCA(4), None),
                   "discriminant": (discriminant_analysis.LinearDiscriminantAnalysis(), "four")},
+    "gaussian_process": {"rbf": (gaussian_process.GaussianProcessRegressor(), "real"),
+                         "matern": (gaussian_process.GaussianProcessRegressor(gaussian_process.kernels.Matern(nu=1.5)), "real"),
+                         "rational": (gaussian_process.GaussianProcessRegressor(gaussian_process.kernels.RationalQuadratic()),
+                                      "real")},
+    "mixture": {"full": (mixture.GaussianMixture(3), None),
+                "diagonal": (mixture.GaussianMixture(3, covariance_type="diag"), None)},
+    "transformer": {"bins": (preprocessing.KBinsDiscretizer(4, encode="ordinal", quantile_method="averaged_inverted_cdf"), None),
+                    "power": (preprocessing.PowerTransformer(), None), "best": (feature_selection.SelectKBest(k=3), "two"),
+                    "kernel_pca": (decomposition.KernelPCA(3, kernel="rbf"), None)},
+    "composed": {"calibrated": (calibration.CalibratedClassifierCV(tree.DecisionTreeClassifier(max_depth=4), method="isotonic",
+                                                                   cv=2), "four"),
+                 "one_to_rest": (multiclass.OneVsRestClassifier(linear_model.LogisticRegression()), "four"),
+                 "one_to_one": (multiclass.OneVsOneClassifier(linear_model.LogisticRegression()), "four"),
+                 "stacked": (ensemble.StackingClassifier([("line", linear_model.LogisticRegression()),
+                                                          ("tree", tree.DecisionTreeClassifier(max_depth=3))]), "four")},
+    "neighbourhood": {"outliers": (neighbors.LocalOutlierFactor(novelty=True), None),
+                      "components": (neighbors.NeighborhoodComponentsAnalysis(3, max_iter=5), "four")},
     "lightgbm": {"two": (lightgbm.LGBMClassifier(n_estimators=20, verbose=-1), "two"),
                  "four": (lightgbm.LGBMClassifier(n_estimators=20, verbose=-1), "four"),
                  "regression": (lightgbm.LGBMRegressor(n_estimators=20, verbose=-1), "real"),
