@@ -175,8 +175,8 @@ void weft_notify__reloading(const weft_notify *notify);
 /* Certificates and rules of TLS for one protocol. */
 typedef struct weft_tls weft_tls;
 
-/* `protocol`: the name of ALPN, "http/1.1" or "h2". *out: NULL where the options name no files. The
- * files are read again when `reload` says so; open connections keep what they began with. */
+/* `protocol`: names of ALPN with a blank between them. *out: NULL where the options name no files.
+ * The files are read again when `reload` says so; open connections keep what they began with. */
 WEFT_MUST_USE weft_err weft_tls__create(const weft_serve_options *options, const char *protocol,
                                         weft_reload *reload, weft_diag *diag, weft_tls **out);
 void weft_tls__destroy(weft_tls *tls); /* NULL is allowed */

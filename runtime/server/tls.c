@@ -47,15 +47,25 @@ static weft_err fail(weft_diag *diag, const char *file, const char *what)
                            why ? why : "unknown error");
 }
 
+/* Whether `name` is in a list of names with a blank between them. */
+static bool is_listed(const char *list, const unsigned char *name, size_t len)
+{
+    while (*list) {
+        size_t n = strcspn(list, " ");
+        if (n == len && memcmp(list, name, n) == 0)
+            return true;
+        list += n + (list[n] == ' ');
+    }
+    return false;
+}
+
 static int select_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                            const unsigned char *in, unsigned in_len, void *user)
 {
     const weft_tls *tls = user;
-    size_t want = strlen(tls->protocol);
     (void)ssl;
     for (unsigned at = 0; at < in_len; at += 1u + in[at])
-        if (in[at] == want && at + 1 + want <= in_len &&
-            memcmp(in + at + 1, tls->protocol, want) == 0) {
+        if (at + 1 + in[at] <= in_len && is_listed(tls->protocol, in + at + 1, in[at])) {
             *out = in + at + 1;
             *out_len = in[at];
             return SSL_TLSEXT_ERR_OK;
