@@ -15,6 +15,26 @@
 /* Above the time in which the server prepares its models (--start-timeout). */
 enum { START_TIMEOUT_S = 330 };
 
+/* Memory of a service on CPUs: three times what the plan counts for its models (what they use, as
+ * much again for requests, and the copy of the bundle), and what the server may hold besides: 2 GiB
+ * more in the worker, 1 GiB of bodies for each transport, and itself. */
+enum { TIMES_PLANNED = 3, SERVER_GIB = 5 };
+
+/* Nothing for GPUs, whose drivers take memory of the host that no plan knows. */
+static void write_memory(const export_worker *w, weft_buf *buf)
+{
+    uint64_t planned = 0, mib = (uint64_t)1 << 20;
+    for (uint32_t i = 0; i < w->n; i++) {
+        if (w->at[i]->mem_bytes == 0)
+            return;
+        planned += w->at[i]->mem_bytes;
+    }
+    if (w->kind == WEFT_SLICE_CORES && planned < UINT64_MAX / (2 * TIMES_PLANNED))
+        weft_buf_printf(
+            buf, "MemoryMax=%lluM\n",
+            (unsigned long long)((TIMES_PLANNED * planned + mib - 1) / mib + SERVER_GIB * 1024));
+}
+
 /* The name of the MPS daemon that a worker needs; NULL: none. */
 static const char *mps_of(const export_ctx *ctx, const export_worker *w)
 {
@@ -140,6 +160,7 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
                     "KillMode=mixed\n"
                     "TimeoutStopSec=40\n",
                     weft_export__command(ctx, w, "0.0.0.0"));
+    write_memory(w, &buf);
     write_sandbox(w, &buf);
     weft_buf_printf(&buf, "\n[Install]\nWantedBy=%s.target\n", ctx->o.name);
     add_unit(ctx, w, w->name, &buf);

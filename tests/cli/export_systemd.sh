@@ -44,6 +44,11 @@ command -v curl >/dev/null || skip "no curl"
 expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o cpu.json
 expect 0 "$WEFT" export cpu.json --to systemd -o cpu --weft "$(realpath "$WEFT")" \
     --bundle "$PWD/digits.weft" --config "$PWD/cpu/weft-cpu-0"
+# Its memory is limited by the plan's figure, which is known for CPUs only.
+memory=$(sed -n 's/^MemoryMax=\([0-9]*\)M$/\1/p' cpu/weft-cpu-0/weft-d0-s0.service)
+[ "${memory:-0}" -gt 5120 ] && [ "$memory" -lt 6144 ] || die "MemoryMax=$memory"
+! grep -q MemoryMax units/weft-h100-0/*.service || die "a memory limit for a GPU's worker"
+has cpu/weft-cpu-0/weft-d0-s0.service "Type=notify"
 read -r http grpc metrics < <(python3 -c '
 import socket
 s = [socket.socket() for _ in range(3)]
