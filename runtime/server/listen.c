@@ -218,6 +218,8 @@ weft_err weft_listen__connections(const weft_serve_options *options, uint32_t n_
             files.rlim_cur = want;
     }
     uint64_t used = OWN_FILES + (uint64_t)WORKER_FILES * n_worker;
+    if (weft_listen__is_on(&options->health))
+        used += WEFT_LISTEN_MAX + WEFT_HEALTH_PROBES_MAX;
     uint64_t each = files.rlim_cur > used ? (files.rlim_cur - used) / TRANSPORTS : 0;
     if (each < CONNECTIONS_MIN)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},

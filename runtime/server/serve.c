@@ -15,11 +15,16 @@
 #include <unistd.h>
 
 static const uint64_t last_answers_ns = 500000000u;
+/* For the thread that answers probes: how often the loop tells of itself, and after how long
+ * without it the server is not live. */
+static const uint64_t beat_every_ns = 100000000u, patience_ns = 5000000000u;
 
 typedef struct server {
     const weft_serve_options *options;
     weft_loop *loop;
     weft_notify *notify;
+    weft_health *health;
+    weft_timer beat;
     weft_front front;
     weft_reloaded keys;
     weft_router *router;
@@ -52,15 +57,23 @@ static void on_signal(void *user, uint32_t events)
             s->n_signals += info.ssi_signo != SIGHUP;
 }
 
+static void beat(server *s)
+{
+    weft_health__beat(s->health,
+                      weft_router__all_ready(s->router) && !weft_router__is_draining(s->router));
+}
+
 static uint64_t on_idle(void *user)
 {
     server *s = user;
     if (!s->was_ready && weft_router__all_ready(s->router)) {
         s->was_ready = true;
+        beat(s);
         weft_notify__send(s->notify, "READY=1\nSTATUS=all models are ready");
         if (s->options->on_ready)
             s->options->on_ready(s->options->user, weft_http__port(s->http),
-                                 weft_grpc__port(s->grpc), weft_http__metrics_port(s->http));
+                                 weft_grpc__port(s->grpc), weft_http__metrics_port(s->http),
+                                 weft_health__port(s->health));
     }
     /* While draining, run() checks every 5 ms whether all requests are answered. */
     return s->drain_until_ns ? 5000000 : UINT64_MAX;
@@ -105,6 +118,21 @@ static weft_err open_front(server *s, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
+static void on_beat(void *user)
+{
+    server *s = user;
+    beat(s);
+    weft_timer__set(s->loop, &s->beat, weft_clock__now_ns() + beat_every_ns);
+}
+
+static weft_err open_health(server *s, weft_diag *diag)
+{
+    const weft_serve_options *o = s->options;
+    WEFT_TRY(weft_health__create(o->address, &o->health, patience_ns, diag, &s->health));
+    s->beat = (weft_timer){.fn = on_beat, .user = s};
+    return !s->health || weft_timer__set(s->loop, &s->beat, 0) ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
 static weft_err open_server(server *s, weft_diag *diag)
 {
     s->loop = weft_loop__create();
@@ -113,6 +141,7 @@ static weft_err open_server(server *s, weft_diag *diag)
     WEFT_TRY(open_signals(s, diag));
     WEFT_TRY(weft_notify__create(s->loop, diag, &s->notify));
     WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
+    WEFT_TRY(open_health(s, diag));
     WEFT_TRY(open_front(s, diag));
     WEFT_TRY(weft_http__create(s->options, &s->front, s->router, s->loop, diag, &s->http));
     WEFT_TRY(weft_grpc__create(s->options, &s->front, s->router, s->loop, diag, &s->grpc));
@@ -174,6 +203,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_err err = open_server(&s, diag);
     if (err == WEFT_ERR_OK)
         err = run(&s, diag);
+    weft_health__destroy(s.health);
     weft_grpc__destroy(s.grpc);
     weft_http__destroy(s.http);
     weft_access__destroy(s.front.access);

@@ -170,6 +170,21 @@ void weft_notify__send(const weft_notify *notify, const char *state);
 /* Then READY=1 follows. */
 void weft_notify__reloading(const weft_notify *notify);
 
+/* -- Health beside the loop (health.c) ------------------------------------------------------ */
+
+enum { WEFT_HEALTH_PROBES_MAX = 16 /* at once */ };
+
+typedef struct weft_health weft_health;
+/* Answers on a port with a thread of its own: live while the last beat is at most patience_ns old.
+ * *out: NULL where the port is off, which is allowed below. */
+WEFT_MUST_USE weft_err weft_health__create(const char *address, const weft_serve_port *where,
+                                           uint64_t patience_ns, weft_diag *diag,
+                                           weft_health **out);
+int weft_health__port(const weft_health *health); /* -1: off */
+/* From any thread. */
+void weft_health__beat(weft_health *health, bool ready);
+void weft_health__destroy(weft_health *health);
+
 /* -- Byte streams (tls.c) ------------------------------------------------------------------- */
 
 /* Certificates and rules of TLS for one protocol. */

@@ -54,6 +54,7 @@ typedef struct weft_serve_options {
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
     const char *address; /* IPv4, IPv6 or a name; NULL: 127.0.0.1 */
     weft_serve_port http, grpc, metrics;
+    weft_serve_port health; /* for probes, answered by a thread of its own */
     /* PEM files for TLS over HTTP and gRPC (not the metrics port): certificate chain, its key, and
      * the authority of client certificates, which are required then. NULL: none. */
     const char *tls_cert, *tls_key, *tls_ca;
@@ -79,7 +80,7 @@ typedef struct weft_serve_options {
     double trace_rate;      /* part of the requests without a trace of their own that get spans */
     /* Called once, when a worker is ready for every model, with the ports as bound
      * (-1: off, or a UNIX socket). */
-    void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port);
+    void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port, int health_port);
     void *user;
 } weft_serve_options;
 

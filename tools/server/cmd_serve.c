@@ -156,13 +156,15 @@ static void print_port(const char *name, const weft_serve_port *where, int port)
         printf(" %s=%d", name, port);
 }
 
-static void on_ready(void *user, int http_port, int grpc_port, int metrics_port)
+static void on_ready(void *user, int http_port, int grpc_port, int metrics_port, int health_port)
 {
     const weft_serve_options *serve = user;
     printf("READY");
     print_port("http", &serve->http, http_port);
     print_port("grpc", &serve->grpc, grpc_port);
     print_port("metrics", &serve->metrics, metrics_port);
+    if (serve->health.path || serve->health.port >= 0)
+        print_port("health", &serve->health, health_port);
     printf(" pid=%ld\n", (long)getpid());
     fflush(stdout);
 }
@@ -219,6 +221,7 @@ static int run_serve(int argc, char **argv)
     static options o = {.serve = {.http = {.port = 8000},
                                   .grpc = {.port = 8001},
                                   .metrics = {.port = 8002},
+                                  .health = {.port = -1},
                                   .trace_rate = 1,
                                   .log_level = WEFT_LOG_WARN}};
     int code = parse(argc, argv, &o);

@@ -1,11 +1,13 @@
 # needs: numpy
-"""What a service manager is told (sd_notify): ready, reloading, stopping, and signs of life for the watchdog."""
+"""What a service manager is told (sd_notify): ready, reloading, stopping, and signs of life for the watchdog; and the
+port for probes, which a thread of its own answers."""
+import json
 import os
 import signal
 import socket
 import time
 
-from serving import Server, compile_bundle
+from serving import Server, compile_bundle, wait_until
 
 compile_bundle(more=False)
 
@@ -103,8 +105,35 @@ def check_absent():
                 assert s.request("GET", "/v2/health/live")[0] == 200
 
 
+def check_health():
+    with Server("--health", "0", "--max-connections", "8") as s:
+        def ask(what, port):
+            status, _, body = s.request("GET", "/v2/health/" + what, port=port)
+            return status, json.loads(body)
+        assert ask("live", s.health) == (200, {"live": True}) and ask("ready", s.health) == (200, {"ready": True})
+        # While all connections and the loop are busy.
+        held = [s.raw_socket() for _ in range(60)]
+        body = b'{"inputs":[' + b" " * (16 << 20)
+        for raw in held[:4]:
+            raw.settimeout(0.2)
+            try:
+                raw.sendall(b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n" + body)
+            except OSError:
+                pass
+        for _ in range(20):
+            assert ask("live", s.health)[0] == 200
+        for raw in held:
+            raw.close()
+        # Its worker is stopped for a while: not ready, but live.
+        for worker in s.workers():
+            os.kill(worker, signal.SIGSTOP)
+        wait_until(lambda: ask("ready", s.health) == (400, {"ready": False}))
+        assert ask("live", s.health)[0] == 200
+        wait_until(lambda: ask("ready", s.health)[0] == 200)
+
+
 check_states(os.path.abspath("manager"))
 check_states("@weft-notify-%d" % os.getpid())
-for check in (check_watchdog, check_absent):
+for check in (check_watchdog, check_absent, check_health):
     check()
     print(check.__name__, "ok", flush=True)

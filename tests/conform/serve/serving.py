@@ -72,6 +72,7 @@ class Server:
             ports = dict(part.split("=") for part in line[1:])
             self.http, self.grpc = int(ports["http"]), int(ports["grpc"])
             self.metrics = int(ports["metrics"])
+            self.health = int(ports.get("health", -1))
 
     def text(self):
         self.log.seek(0)
