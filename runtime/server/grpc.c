@@ -22,15 +22,17 @@ enum {
     FRAME_MAX_BYTES = 256 << 10,
     HEADER_LIST_MAX_BYTES = 16384,
     IN_BYTES = 256 << 10,
+    READ_BYTES = 64 << 10, /* at once */
     OUT_BYTES = 256 << 10,
     OUT_CHUNK_BYTES = 32 << 10, /* more than one nghttp2_session_mem_send returns */
-    TURN_READS_MAX = 4,
+    TURN_READS_MAX = 16,
     TURN_WRITES_MAX = 16,
     HELD_MESSAGES_MAX = 16,
     RESET_BURST = 5000, /* streams that a client may reset at once, then per second */
     RESET_RATE_PER_S = 500
 };
 
+static const uint64_t read_ns = 200000; /* of one connection in a turn */
 static const uint64_t hello_ns = 10000000000u;
 static const uint64_t scan_every_ns = 1000000000u;
 
@@ -128,9 +130,10 @@ static void on_connection_event(void *user, uint32_t events)
     if (c->closing || (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !c->stream.read_wants_write))
         return;
     c->used_ns = weft_clock__now_ns();
+    uint64_t until_ns = c->used_ns + read_ns;
     /* Bytes inside OpenSSL raise no event. */
     for (int i = 0; i < TURN_READS_MAX || weft_stream__has_pending(&c->stream); i++) {
-        ssize_t n = weft_stream__read(&c->stream, c->grpc->in, IN_BYTES);
+        ssize_t n = weft_stream__read(&c->stream, c->grpc->in, READ_BYTES);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         /* A half-closed connection counts as closed: no gRPC client waits for answers on one. */
@@ -138,7 +141,7 @@ static void on_connection_event(void *user, uint32_t events)
             c->closing = true;
             return;
         }
-        if (n < IN_BYTES)
+        if (n < READ_BYTES || (weft_clock__now_ns() > until_ns && !c->stream.ssl))
             return;
     }
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 enum {
+    HEAVY_NICE = 10, /* work that takes long gives way to the loop */
     METRICS_CONNECTIONS = 64,
     RESERVED_CONNECTIONS = 16, /* above the limit, for health routes */
     TURN_ACCEPTS = 64,
@@ -87,8 +88,8 @@ static weft_err start(weft_http *http, weft_diag *diag)
     const weft_serve_options *o = http->options;
     uint32_t limit;
     WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(http->router), diag, &limit));
-    http->offload = weft_offload__create(http->loop);
-    http->heavy = weft_offload__create(http->loop);
+    http->offload = weft_offload__create(http->loop, 0);
+    http->heavy = weft_offload__create(http->loop, HEAVY_NICE);
     if (!http->offload || !http->heavy || !weft_peers__open(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));

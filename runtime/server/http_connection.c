@@ -21,7 +21,7 @@
 enum {
     TURN_STEPS_MAX = 8, /* of one connection: two to a request */
     TURN_READS_MAX = 8,
-    READ_MAX = 256 << 10,  /* of a body, at once */
+    READ_MAX = 64 << 10,   /* of a body, at once */
     DROP_MAX = 64 << 10,   /* rest of a refused body for which the connection is kept */
     LINGER_MAX = 64 << 20, /* bytes dropped after the last answer */
     EVICTIONS_MAX = 64     /* for one body */
@@ -29,6 +29,7 @@ enum {
 
 static const uint64_t linger_more_ns = 2000000000u, linger_longest_ns = 10000000000u;
 static const uint64_t turn_ns = 2000000; /* for pipelined requests */
+static const uint64_t read_ns = 200000;  /* for bodies */
 static const uint64_t first_head_ns = 10000000000u;
 
 static void advance(http_connection *c);
@@ -499,6 +500,16 @@ static bool receive_body(http_connection *c)
     return c->left > 0 && (size_t)n == room;
 }
 
+/* Memory that is used for the first time makes this slow: a connection has a short time in a turn.
+ */
+static void receive_bodies(http_connection *c)
+{
+    uint64_t until_ns = weft_clock__now_ns() + read_ns;
+    for (int i = 0; i < TURN_READS_MAX && receive_body(c); i++)
+        if (weft_clock__now_ns() > until_ns)
+            return;
+}
+
 static void receive_input(http_connection *c)
 {
     size_t have = c->in_len;
@@ -533,8 +544,7 @@ static void receive(http_connection *c)
     if (c->state == HTTP_LINGERING)
         drop_input(c);
     else if (c->state == HTTP_BODY && !c->head.chunked && !c->in_len && !c->x->status)
-        for (int i = 0; i < TURN_READS_MAX && receive_body(c); i++)
-            ;
+        receive_bodies(c);
     else
         receive_input(c);
 }

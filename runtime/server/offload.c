@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { FREE_BYTES = 1 << 20 };
@@ -18,6 +19,7 @@ typedef struct job_list {
 
 struct weft_offload {
     weft_loop *loop;
+    int nice;
     int event; /* counts jobs that are done */
     pthread_t thread;
     bool has_thread;
@@ -46,6 +48,9 @@ static void *do_jobs(void *user)
 {
     weft_offload *o = user;
     const uint64_t one = 1;
+    if (o->nice)
+        (void)setpriority(PRIO_PROCESS, 0,
+                          getpriority(PRIO_PROCESS, 0) + o->nice); /* of the thread */
     pthread_mutex_lock(&o->lock);
     while (!o->ends) {
         weft_job *job = take_first(&o->todo);
@@ -89,13 +94,14 @@ static void on_event(void *user, uint32_t events)
     hand_back(o);
 }
 
-weft_offload *weft_offload__create(weft_loop *loop)
+weft_offload *weft_offload__create(weft_loop *loop, int nice)
 {
     weft_offload *o = calloc(1, sizeof *o);
     sigset_t all, before;
     if (!o)
         return NULL;
     o->loop = loop;
+    o->nice = nice;
     pthread_mutex_init(&o->lock, NULL);
     pthread_cond_init(&o->work, NULL);
     o->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -431,8 +431,9 @@ typedef struct weft_job {
     struct weft_job *next;
 } weft_job;
 
-/* NULL: out of memory or descriptors. */
-weft_offload *weft_offload__create(weft_loop *loop);
+/* `nice`: by how much its thread gives way to others (nice(2)). NULL: out of memory or descriptors.
+ */
+weft_offload *weft_offload__create(weft_loop *loop, int nice);
 /* `done` is called exactly once; `run` before, unless weft_offload__destroy comes first. */
 void weft_offload__submit(weft_offload *offload, weft_job *job);
 /* Frees heap memory of that many bytes, on the other thread where that takes long. `offload` may be

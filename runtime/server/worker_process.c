@@ -24,7 +24,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 4096, SOCKET_BUFFER_BYTES = 4 << 20, REPORT_MAX = 400 };
+enum {
+    ARGS_MAX = 4096,
+    SOCKET_BUFFER_BYTES = 4 << 20,
+    REPORT_MAX = 400,
+    PARTS_MAX = 64,
+    TURN_BYTES = 1 << 20 /* of a message, in one turn of the loop, either way */
+};
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
 static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;
 /* A stopped process is continued after its pulse was missed for so long. One without pulse is
@@ -345,28 +351,40 @@ void weft_worker__start(worker_process *w)
 
 /* -- Sending -------------------------------------------------------------------------------- */
 
-/* Writes what the socket takes. false: the process is gone. */
+/* The next parts of a message, at most `most` bytes; returns their number. */
+static int next_parts(const weft_wire_out *tx, size_t most, struct iovec part[PARTS_MAX])
+{
+    int n = 0;
+    for (uint32_t i = tx->at_iov; i < tx->n_iov && n < PARTS_MAX && most > 0; i++, n++) {
+        part[n] = tx->iov[i];
+        part[n].iov_len = part[n].iov_len < most ? part[n].iov_len : most;
+        most -= part[n].iov_len;
+    }
+    return n;
+}
+
+/* Writes what the socket takes, but only a part of a large message in one turn of the loop. false:
+ * the process is gone. */
 static bool write_out(worker_process *w)
 {
     weft_wire_out *tx = &w->tx;
-    while (tx->at_iov < tx->n_iov) {
-        uint32_t n = tx->n_iov - tx->at_iov;
-        ssize_t sent = writev(w->fd, tx->iov + tx->at_iov, n > 64 ? 64 : (int)n);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (!w->tx_blocked)
-                weft_loop__change(w->loop, w->fd, EPOLLIN | EPOLLOUT);
-            w->tx_blocked = true;
-            return true;
-        }
-        if (sent < 0)
+    struct iovec part[PARTS_MAX];
+    size_t left = TURN_BYTES;
+    bool full = false;
+    while (tx->at_iov < tx->n_iov && left > 0 && !full) {
+        ssize_t sent = writev(w->fd, part, next_parts(tx, left, part));
+        full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+        if (sent < 0 && errno != EINTR && !full)
             return false;
+        if (sent < 0)
+            continue;
         weft_wire__advance(tx, (size_t)sent);
+        left -= (size_t)sent;
     }
-    if (w->tx_blocked)
-        weft_loop__change(w->loop, w->fd, EPOLLIN);
-    w->tx_blocked = false;
+    bool more = tx->at_iov < tx->n_iov;
+    if (more != w->tx_blocked)
+        weft_loop__change(w->loop, w->fd, more ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    w->tx_blocked = more;
     return true;
 }
 
@@ -528,7 +546,7 @@ static void on_event(void *user, uint32_t events)
         weft_worker__fail(w);
         return;
     }
-    for (;;) {
+    for (size_t left = TURN_BYTES;;) {
         void *at = NULL;
         size_t len = 0;
         int fd = w->fd;
@@ -541,7 +559,9 @@ static void on_event(void *user, uint32_t events)
                 return; /* it failed inside an event */
             continue;
         }
-        ssize_t got = read(w->fd, at, len);
+        if (left == 0)
+            return; /* the rest in the next turn */
+        ssize_t got = read(w->fd, at, len < left ? len : left);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -551,6 +571,7 @@ static void on_event(void *user, uint32_t events)
             return;
         }
         w->rx_got += (uint64_t)got;
+        left -= (size_t)got;
         if (!make_room(w)) {
             weft_worker__fail(w);
             return;

@@ -1,0 +1,61 @@
+# needs: numpy onnx
+"""Batches and answers that do not fit into the memory shared with a worker go over the socket: sizes around and above it,
+in turn with small ones, while small requests of another model are answered meanwhile."""
+import http.client
+import json
+import subprocess
+import threading
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+from serving import WEFT, Server, read_answer
+
+SHARED = 16 << 20  # largest size of the shared memory for a batch
+
+
+def make_model(path, op, shape):
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], op.lower(),
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def ask(connection, model, x):
+    head = json.dumps({"inputs": [{"name": "x", "shape": list(x.shape), "datatype": "FP32",
+                                   "parameters": {"binary_data_size": x.nbytes}}],
+                       "parameters": {"binary_data_output": True}}).encode()
+    connection.request("POST", f"/v2/models/{model}/infer", head + x.tobytes(),
+                       {"Inference-Header-Content-Length": str(len(head))})
+    reply = connection.getresponse()
+    answer = read_answer({k.lower(): v for k, v in reply.getheaders()}, reply.read())
+    assert reply.status == 200, answer
+    return answer["outputs"][0]["array"]
+
+
+def ask_small(server, stop, errors):
+    connection, x = http.client.HTTPConnection("127.0.0.1", server.http, timeout=30), np.float32([[1, -2, 3, -4]])
+    while not stop.is_set():
+        if not (ask(connection, "small", x) == np.abs(x)).all():
+            errors.append("wrong answer")
+
+
+make_model("wide.onnx", "Neg", ["n", 2])
+make_model("small.onnx", "Abs", ["b", 4])
+with open("models.yaml", "w") as f:
+    f.write("models:\n  - name: wide\n    file: wide.onnx\n  - name: small\n    file: small.onnx\n")
+subprocess.run([WEFT, "compile", "models.yaml", "--batch", "1,4,3000000", "-o", "models.weft"], check=True)
+rng = np.random.default_rng(0)
+with Server() as server:
+    stop, errors = threading.Event(), []
+    other = threading.Thread(target=ask_small, args=(server, stop, errors))
+    other.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.http, timeout=60)
+    sizes = [1, 1 << 17, SHARED // 8 - 100, 3, *range(SHARED // 8 - 32, SHARED // 8 + 1, 8), 3000000, 1]
+    for n in sizes:
+        x = rng.standard_normal((n, 2), dtype=np.float32)
+        assert (ask(connection, "wide", x) == -x).all(), n
+    stop.set()
+    other.join()
+    assert not errors, errors
+print("sizes", sizes)
