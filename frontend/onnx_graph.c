@@ -25,22 +25,52 @@ static weft_names *collect_used(weft_onnx_ctx *cx, const Onnx__GraphProto *graph
     return used;
 }
 
+/* The entry of a name that nothing is bound to yet. */
+static weft_err name_initialiser(weft_onnx_ctx *cx, weft_onnx_scope *scope, const char *name,
+                                 size_t i, weft_where where, weft_onnx_name **out)
+{
+    if (!*name)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "initialiser %zu has no name", i);
+    *out = weft_onnx__scope_name(cx, scope, name);
+    if ((*out)->bind != WEFT_ONNX_UNBOUND)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                               "initialiser \"%s\" is defined twice", name);
+    (*out)->bind = WEFT_ONNX_BROKEN;
+    return WEFT_ERR_OK;
+}
+
+static weft_err add_sparse(weft_onnx_ctx *cx, weft_onnx_scope *scope, const weft_names *used,
+                           const Onnx__GraphProto *graph)
+{
+    for (size_t i = 0; i < graph->n_sparse_initializer; i++) {
+        const Onnx__SparseTensorProto *t = graph->sparse_initializer[i];
+        const char *name = t->values ? text(t->values->name) : "";
+        weft_where where = {.file = cx->file, .item = name};
+        weft_onnx_name *e;
+        WEFT_TRY(name_initialiser(cx, scope, name, i, where, &e));
+        if (!weft_names_find(used, name, strlen(name)))
+            continue;
+        weft_val val = {0};
+        WEFT_TRY(weft_onnx__note_failure(cx, weft_onnx__sparse(cx, t, name, where, &val)));
+        e->bind = val.i ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
+        e->val = val;
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                  const Onnx__GraphProto *graph)
 {
     const weft_names *used = collect_used(cx, graph);
+    WEFT_TRY(add_sparse(cx, scope, used, graph));
     for (size_t i = 0; i < graph->n_initializer; i++) {
         const Onnx__TensorProto *t = graph->initializer[i];
         const char *name = text(t->name);
         weft_where where = {.file = cx->file, .item = name};
-        if (!*name)
-            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "initialiser %zu has no name",
-                                   i);
-        if (weft_onnx__scope_name(cx, scope, name)->bind != WEFT_ONNX_UNBOUND)
-            return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
-                                   "initialiser \"%s\" is defined twice", name);
+        weft_onnx_name *e;
+        WEFT_TRY(name_initialiser(cx, scope, name, i, where, &e));
         if (t->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__STRING) {
-            weft_onnx__scope_name(cx, scope, name)->bind = WEFT_ONNX_STRINGS;
+            e->bind = WEFT_ONNX_STRINGS;
             continue;
         }
         weft_val val = {0};
@@ -48,7 +78,6 @@ static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
         weft_err err = weft_names_find(used, name, strlen(name))
                            ? weft_onnx__weight(cx, t, name, where, &val)
                            : weft_onnx__tensor(cx, t, cx->arena, where, &unused);
-        weft_onnx_name *e = weft_onnx__scope_name(cx, scope, name);
         e->bind = val.i ? WEFT_ONNX_BOUND : WEFT_ONNX_BROKEN;
         e->val = val;
         WEFT_TRY(weft_onnx__note_failure(cx, err));

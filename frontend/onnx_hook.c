@@ -84,6 +84,8 @@ weft_err weft_onnx_hook_constant(weft_onnx_call *c)
     int type = weft_onnx__attr_type(a);
     if (strcmp(a->name, "value") == 0 && type == WEFT_ONNX_ATTR_TENSOR && a->t)
         return weft_onnx__weight(c->cx, a->t, c->loc.item, c->where, &c->out[0]);
+    if (strcmp(a->name, "sparse_value") == 0 && a->sparse_tensor)
+        return weft_onnx__sparse(c->cx, a->sparse_tensor, c->loc.item, c->where, &c->out[0]);
     if (strcmp(a->name, "value_int") == 0 && type == WEFT_ONNX_ATTR_INT)
         return constant_ints(c, a, false);
     if (strcmp(a->name, "value_ints") == 0 && type == WEFT_ONNX_ATTR_INTS)

@@ -17,14 +17,15 @@
 
 /* Limits: far above real models, low enough to bound time and memory. */
 enum {
-    WEFT_ONNX_NAME_MAX = 1 << 16,   /* bytes of a string */
-    WEFT_ONNX_NODES_MAX = 1000000,  /* after functions are inlined */
-    WEFT_ONNX_PARTS_MAX = 16000000, /* sub-messages of a file */
-    WEFT_ONNX_SYMBOLS_MAX = 1024,   /* distinct symbolic dimensions */
-    WEFT_ONNX_CALLS_MAX = 64,       /* depth of functions and graphs in each other */
-    WEFT_ONNX_GRAPHS_MAX = 16,      /* depth of graphs in attributes */
-    WEFT_ONNX_BODIES_MAX = 4096,    /* branches of If, bodies of Loop and Scan */
-    WEFT_ONNX_COPY_MAX = 64 << 10   /* bytes of a misaligned weight that is copied */
+    WEFT_ONNX_NAME_MAX = 1 << 16,    /* bytes of a string */
+    WEFT_ONNX_NODES_MAX = 1000000,   /* after functions are inlined */
+    WEFT_ONNX_PARTS_MAX = 16000000,  /* sub-messages of a file */
+    WEFT_ONNX_SYMBOLS_MAX = 1024,    /* distinct symbolic dimensions */
+    WEFT_ONNX_CALLS_MAX = 64,        /* depth of functions and graphs in each other */
+    WEFT_ONNX_GRAPHS_MAX = 16,       /* depth of graphs in attributes */
+    WEFT_ONNX_BODIES_MAX = 4096,     /* branches of If, bodies of Loop and Scan */
+    WEFT_ONNX_COPY_MAX = 64 << 10,   /* bytes of a misaligned weight that is copied */
+    WEFT_ONNX_SPARSE_MAX = 256 << 20 /* bytes of sparse tensors once they are dense */
 };
 
 enum {
@@ -166,6 +167,7 @@ typedef struct weft_onnx_ctx {
     uint32_t n_fn;
     weft_names *fn_names; /* id i: fn[i - 1] */
     uint32_t n_nodes, n_bodies;
+    uint64_t sparse_bytes; /* of sparse tensors so far */
     WEFT_VEC(weft_onnx_sequence) sequences;
     weft_map *loose;     /* values of rank 0 or 1, as data decides (onnx_loose.c) */
     weft_names *refused; /* operators already reported */
@@ -199,6 +201,10 @@ WEFT_MUST_USE weft_err weft_onnx__tensor(weft_onnx_ctx *cx, const Onnx__TensorPr
                                          weft_arena *arena, weft_where where, weft_onnx_data *out);
 /* A weight of the module from a tensor. */
 WEFT_MUST_USE weft_err weft_onnx__weight(weft_onnx_ctx *cx, const Onnx__TensorProto *t,
+                                         const char *name, weft_where where, weft_val *out);
+
+/* The same from a sparse tensor: onnx_sparse.c. */
+WEFT_MUST_USE weft_err weft_onnx__sparse(weft_onnx_ctx *cx, const Onnx__SparseTensorProto *sparse,
                                          const char *name, weft_where where, weft_val *out);
 
 /* -- Symbolic dims of inputs: onnx_symbol.c --------------------------------------------------- */

@@ -18,6 +18,7 @@ typedef enum part {
     PART_NODE,
     PART_ATTR,
     PART_TENSOR,
+    PART_SPARSE,
     PART_VALUE,
     PART_TYPE,
     PART_TENSOR_TYPE,
@@ -30,19 +31,13 @@ typedef enum part {
 } part;
 
 static const char *const part_name[PART_COUNT] = {
-    "ModelProto",
-    "GraphProto",
-    "NodeProto",
-    "AttributeProto",
-    "TensorProto",
-    "ValueInfoProto",
-    "TypeProto",
-    "TypeProto.Tensor",
-    "TensorShapeProto",
-    "Dimension",
-    "FunctionProto",
-    "OperatorSetIdProto",
-    "StringStringEntryProto",
+    "ModelProto",         "GraphProto",
+    "NodeProto",          "AttributeProto",
+    "TensorProto",        "SparseTensorProto",
+    "ValueInfoProto",     "TypeProto",
+    "TypeProto.Tensor",   "TensorShapeProto",
+    "Dimension",          "FunctionProto",
+    "OperatorSetIdProto", "StringStringEntryProto",
 };
 
 typedef enum action {
@@ -53,7 +48,6 @@ typedef enum action {
     ONE,    /* at most one sub-message */
     EMPTY,  /* at most one sub-message, whose content is dropped */
     DATA,   /* elements of a tensor */
-    SPARSE, /* refused */
     SEGMENT /* refused */
 } action;
 
@@ -72,7 +66,7 @@ static const struct rule {
                     [5] = {SUB, PART_TENSOR},
                     [11] = {SUB, PART_VALUE},
                     [12] = {SUB, PART_VALUE},
-                    [15] = {SPARSE, 0}},
+                    [15] = {SUB, PART_SPARSE}},
     [PART_NODE] = {[1] = {STRING, 0},
                    [2] = {STRING, 0},
                    [3] = {STRING, 0},
@@ -91,7 +85,8 @@ static const struct rule {
                    [9] = {COPY, 0},
                    [20] = {COPY, 0},
                    [21] = {STRING, 0},
-                   [22] = {EMPTY, 0}},
+                   [22] = {ONE, PART_SPARSE}},
+    [PART_SPARSE] = {[1] = {ONE, PART_TENSOR}, [2] = {ONE, PART_TENSOR}, [3] = {COPY, 0}},
     [PART_TENSOR] = {[1] = {COPY, 0},
                      [2] = {COPY, 0},
                      [3] = {SEGMENT, 0},
@@ -388,9 +383,6 @@ static weft_err slim_field(slimmer *s, part p, const field *f, uint32_t payload,
         break;
     case DATA:
         return take_data(s, f, payload);
-    case SPARSE:
-        return weft_diag_error(s->diag, WEFT_ERR_UNSUP, s->where,
-                               "sparse initialisers are not supported");
     case SEGMENT:
         return weft_diag_error(s->diag, WEFT_ERR_UNSUP, s->where,
                                "tensors in segments are not supported");
