@@ -231,7 +231,9 @@ typedef struct weft_plan {
     double goodput_per_s; /* sum of the rates of the placements */
     double power_w;       /* of the executed batches; 0: some profile has no energy */
     double lower_bound;   /* of gpus over all plans within the rules */
-    bool proven;          /* whether no plan within the rules has fewer gpus */
+    double cost_bound;    /* of cost_per_hour over all plans within the rules; 0: not known */
+    bool proven;          /* whether no plan within the rules is cheaper; without prices: no plan
+                           * has fewer gpus */
     double decision_ms;   /* set by the caller, which has a clock */
 } weft_plan;
 
@@ -295,6 +297,10 @@ WEFT_MUST_USE weft_err weft_plan_demands_from_json(const char *text, size_t len,
 
 /* -- Plans of other programs ---------------------------------------------------------------- */
 
+/* At most this far, relatively, is the plan from the best one: by price, without prices by devices.
+ * HUGE_VAL: not known. */
+double weft_plan_gap(const weft_plan *plan);
+
 /* Computes the derived fields of a plan from profiles and fleet: all fields but policy, rules,
  * goal, decision_ms, and the choices of each placement (model, device, slice, batch, processes,
  * rate). */
@@ -314,7 +320,7 @@ typedef struct weft_plan_metrics {
     double internal_slack;         /* part of the placed slices that is idle, 0..1 */
     double external_fragmentation; /* part of the devices in use that no slice covers, 0..1 */
     double cost_bound;             /* lower bound on dollars an hour of any plan; 0: not known */
-    double gap;                    /* gpus / lower_bound - 1 */
+    double gap;                    /* weft_plan_gap */
     double carbon_g_per_h;         /* 0: not known */
 } weft_plan_metrics;
 

@@ -182,11 +182,43 @@ double weft_option_table__lower_bound(const weft_option_table *table)
     return fmax(1, round_up(sum));
 }
 
-double weft_option_table__cost_bound(const weft_option_table *table)
+/* Least price of a device of the fleet. */
+static double least_price(const weft_fleet *fleet)
+{
+    double least = HUGE_VAL;
+    for (size_t i = 0; i < fleet->n_device; i++)
+        least = fmin(least, weft_fleet__price(&fleet->device[i]));
+    return fleet->n_device > 0 ? least : 0;
+}
+
+static double bound_cost(const weft_option_table *table, double devices)
 {
     const weft_demands *demands = table->problem->demands;
     double sum = 0;
     for (uint32_t d = 0; d < demands->n && table->problem->goal != WEFT_GOAL_GOODPUT; d++)
         sum += demands->at[d].rate_per_s * least_ratio(table, d, true);
-    return sum;
+    /* The sum depends on the order of the models in its last digits. */
+    return fmax(floor(sum * 1e6) / 1e6, devices * least_price(table->problem->fleet));
+}
+
+double weft_option_table__cost_bound(const weft_option_table *table)
+{
+    return bound_cost(table, weft_option_table__lower_bound(table));
+}
+
+/* -- Bounds of a plan ------------------------------------------------------------------------- */
+
+void weft_option_table__raise_bounds(weft_plan *plan, double devices, double cost_per_hour)
+{
+    plan->lower_bound = fmin(fmax(plan->lower_bound, devices), plan->gpus);
+    plan->cost_bound = fmin(fmax(plan->cost_bound, cost_per_hour), plan->cost_per_hour);
+    plan->proven = plan->cost_per_hour > 0 ? plan->cost_per_hour <= plan->cost_bound * (1 + 1e-8)
+                                           : plan->gpus <= plan->lower_bound;
+}
+
+void weft_option_table__bound_plan(const weft_option_table *table, weft_plan *plan)
+{
+    double devices = weft_option_table__lower_bound(table);
+    plan->lower_bound = plan->cost_bound = 0;
+    weft_option_table__raise_bounds(plan, devices, bound_cost(table, devices));
 }

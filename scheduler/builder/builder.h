@@ -151,6 +151,10 @@ weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t dema
  * price is not known counts as free. */
 double weft_option_table__lower_bound(const weft_option_table *table);
 double weft_option_table__cost_bound(const weft_option_table *table);
+/* Sets both bounds of a plan with known devices and price, and whether it is proven. */
+void weft_option_table__bound_plan(const weft_option_table *table, weft_plan *plan);
+/* Raises the bounds (never above the plan itself), and decides again whether it is proven. */
+void weft_option_table__raise_bounds(weft_plan *plan, double devices, double cost_per_hour);
 
 /* -- Plan builder (plan_builder.c, time_sharing.c) -------------------------------------------- */
 

@@ -507,7 +507,6 @@ void weft_builder__finish(const weft_builder *builder, const char *policy, weft_
     plan.power_w = weft_power__watts(&power);
     for (size_t i = 0; i < plan.n; i++)
         plan.goodput_per_s += plan.at[i].rate_per_s;
-    plan.lower_bound = weft_option_table__lower_bound(&builder->table);
-    plan.proven = plan.gpus <= plan.lower_bound;
+    weft_option_table__bound_plan(&builder->table, &plan);
     *out = plan;
 }

@@ -185,8 +185,7 @@ void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *
         i = end;
     }
     plan->power_w = weft_power__watts(&power);
-    plan->lower_bound = weft_option_table__lower_bound(&c.table);
-    plan->proven = plan->gpus <= plan->lower_bound;
+    weft_option_table__bound_plan(&c.table, plan);
 }
 
 /* -- Metrics ---------------------------------------------------------------------------------- */
@@ -201,6 +200,16 @@ static double busy_part(const weft_placement *p, bool shared)
         return p->rate_per_s / p->capacity_per_s;
     double exec_us = p->latency_us - p->batch * 1e6 / p->capacity_per_s;
     return p->rate_per_s / p->batch * exec_us / 1e6;
+}
+
+double weft_plan_gap(const weft_plan *plan)
+{
+    if (plan->proven)
+        return 0;
+    if (plan->cost_per_hour > 0)
+        return plan->cost_bound > 0 ? fmax(0, plan->cost_per_hour / plan->cost_bound - 1)
+                                    : HUGE_VAL;
+    return plan->lower_bound > 0 ? fmax(0, plan->gpus / plan->lower_bound - 1) : HUGE_VAL;
 }
 
 void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
@@ -229,8 +238,8 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
     }
     m.internal_slack = parts > 0 ? 1 - busy / parts : 0;
     m.external_fragmentation = plan->gpus > 0 ? fmax(0, 1 - parts / plan->gpus) : 0;
-    m.cost_bound = weft_option_table__cost_bound(&table);
-    m.gap = plan->lower_bound > 0 ? plan->gpus / plan->lower_bound - 1 : 0;
+    m.cost_bound = fmax(plan->cost_bound, weft_option_table__cost_bound(&table));
+    m.gap = weft_plan_gap(plan);
     m.carbon_g_per_h = plan->power_w / 1e3 * problem->carbon_g_per_kwh;
     *out = m;
 }

@@ -557,9 +557,16 @@ static void check_totals(check *c, uint32_t n_device)
     if (!near(plan->power_w, weft_power__watts(&c->power)))
         report(c, NULL, "objective: %.9g W are stated, %.9g W are computed", plan->power_w,
                weft_power__watts(&c->power));
-    if (plan->proven && plan->gpus > plan->lower_bound)
+    if (plan->proven && plan->cost_per_hour > 0 &&
+        !(plan->cost_per_hour <= plan->cost_bound * (1 + tolerance)))
+        report(c, NULL, "objective: cost %.9g is stated to be the least, the bound is %.9g",
+               plan->cost_per_hour, plan->cost_bound);
+    if (plan->proven && !(plan->cost_per_hour > 0) && plan->gpus > plan->lower_bound)
         report(c, NULL, "objective: %u devices are stated to be the fewest, the bound is %.9g",
                plan->gpus, plan->lower_bound);
+    if (!(plan->cost_bound >= 0) || plan->cost_bound > c->cost_per_hour * (1 + tolerance))
+        report(c, NULL, "objective: cost bound %.9g is stated, the plan costs %.9g",
+               plan->cost_bound, c->cost_per_hour);
     /* A policy may have proved a higher bound than the one computed here. */
     if (!(plan->lower_bound >= bound * (1 - tolerance)) || plan->lower_bound > plan->gpus)
         report(c, NULL, "objective: lower bound %.9g is stated, it must be %.9g to %u",

@@ -117,7 +117,11 @@ weft_err weft_plan_to_json(const weft_plan *plan, const weft_demands *demands, c
     json_object_set_new(root, "goodput_per_s", number(plan->goodput_per_s));
     json_object_set_new(root, "power_w", number(plan->power_w));
     json_object_set_new(root, "lower_bound", number(plan->lower_bound));
+    if (plan->cost_bound > 0)
+        json_object_set_new(root, "cost_bound", number(plan->cost_bound));
     json_object_set_new(root, "proven", json_boolean(plan->proven));
+    if (isfinite(weft_plan_gap(plan)))
+        json_object_set_new(root, "gap", number(weft_plan_gap(plan)));
     json_object_set_new(root, "decision_ms", number(plan->decision_ms));
     json_object_set_new(root, "models", models);
     for (size_t i = 0; i < plan->n; i++)
@@ -146,7 +150,7 @@ static weft_err fail(const reader *rd, const char *key, const char *text)
                            (weft_where){.file = rd->file, .item = rd->item}, "%s: %s", key, text);
 }
 
-/* The keys of `o` must be exactly those of the list. */
+/* The keys of `o` must be those of the list; a key that starts with '?' may be absent. */
 static weft_err check_keys(const reader *rd, const json_t *o, const char *const *keys, size_t n)
 {
     const char *key;
@@ -159,14 +163,14 @@ static weft_err check_keys(const reader *rd, const json_t *o, const char *const 
     {
         bool known = false;
         for (size_t i = 0; i < n; i++)
-            known = known || strcmp(keys[i], key) == 0;
+            known = known || strcmp(keys[i] + (keys[i][0] == '?'), key) == 0;
         if (!known)
             return weft_diag_error(rd->diag, WEFT_ERR_INPUT,
                                    (weft_where){.file = rd->file, .item = rd->item},
                                    "unknown key '%.64s'", key);
     }
     for (size_t i = 0; i < n; i++)
-        if (!json_object_get(o, keys[i]))
+        if (keys[i][0] != '?' && !json_object_get(o, keys[i]))
             return fail(rd, keys[i], "is missing");
     return WEFT_ERR_OK;
 }
@@ -314,10 +318,10 @@ static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
 
 static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
 {
-    static const char *const keys[] = {"format",  "version",   "policy",        "goal",
-                                       "rules",   "gpus",      "cost_per_hour", "goodput_per_s",
-                                       "power_w", "proven",    "lower_bound",   "decision_ms",
-                                       "models",  "placements"};
+    static const char *const keys[] = {"format",  "version",    "policy",        "goal",
+                                       "rules",   "gpus",       "cost_per_hour", "goodput_per_s",
+                                       "power_w", "proven",     "lower_bound",   "decision_ms",
+                                       "models",  "placements", "?cost_bound",   "?gap"};
     weft_plan plan = {0};
     const char *format, *goal;
     int64_t version;
@@ -347,6 +351,11 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     WEFT_TRY(read_number(rd, root, "goodput_per_s", &plan.goodput_per_s));
     WEFT_TRY(read_number(rd, root, "power_w", &plan.power_w));
     WEFT_TRY(read_number(rd, root, "lower_bound", &plan.lower_bound));
+    double gap; /* follows from the other fields */
+    if (json_object_get(root, "cost_bound"))
+        WEFT_TRY(read_number(rd, root, "cost_bound", &plan.cost_bound));
+    if (json_object_get(root, "gap"))
+        WEFT_TRY(read_number(rd, root, "gap", &gap));
     WEFT_TRY(read_bool(rd, root, "proven", &plan.proven));
     WEFT_TRY(read_number(rd, root, "decision_ms", &plan.decision_ms));
     WEFT_TRY(check_models(rd, json_object_get(root, "models")));

@@ -310,8 +310,7 @@ static void write_plan(change *ch, weft_plan *out)
         weft_power__add(&power, e->option->point, p.rate_per_s);
     }
     plan.power_w = weft_power__watts(&power);
-    plan.lower_bound = weft_option_table__lower_bound(&ch->builder->table);
-    plan.proven = plan.gpus <= plan.lower_bound;
+    weft_option_table__bound_plan(&ch->builder->table, &plan);
     *out = plan;
 }
 

@@ -1,5 +1,6 @@
-/* Weft's own policy: exact search for MIG, local search for everything else, and a portfolio of
- * the other policies, so that its plan is never worse than theirs.
+/* Weft's own policy: exact search for MIG, integer programs for small sets on any fleet, local
+ * search for everything else, and a portfolio of the other policies, so that its plan is never
+ * worse than theirs.
  *
  * Sources: the exact form of ParvaGPU's problem (mig_search.c) for MIG; ruin and recreate (G.
  * Schrimpf et al., Record breaking optimization results using the ruin and recreate principle,
@@ -18,7 +19,10 @@
  *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those
  *      that are fast enough (many_models, many_segments).
  *   4. Ruin and recreate from the best two plans.
- *   5. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
+ *   5. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
+ *      everything that the fleet allows (fleet_program.c) looks for a better plan, and raises the
+ *      lower bounds. It also decides whether there is a plan where the steps before found none.
+ *   6. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
  * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
  * effort the plan is never worse than that of any policy that ran in step 3. The lower bound is
  * raised by what the search of step 1 excludes, if that search covers all plans: one type, MIG
@@ -39,7 +43,7 @@
  * Parameters: move=0.02 (devices that a moved segment costs), others=1 (0: without step 3).
  * Complexity: mig_search.c and ruin_recreate.c state theirs. A try costs O(segments), so large
  * sets get fewer tries. */
-#include "scheduler/policies/policies_int.h"
+#include "scheduler/policies/fleet_program.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -74,7 +78,8 @@ typedef struct weft_run {
     uint32_t n_start;
     weft_plan other; /* the best plan of another policy, if it cannot be read as a solution */
     bool has_other;
-    uint64_t bound; /* lower bound by the search of step 1; 0: none */
+    uint64_t bound;  /* lower bound by the search of step 1; 0: none */
+    bool impossible; /* the integer program has no solution, and it covers every plan */
 } weft_run;
 
 static void consider(weft_run *run, const weft_solution *list)
@@ -342,15 +347,15 @@ static void try_others(weft_run *run)
     }
 }
 
-/* -- 4 and 5: a new plan ---------------------------------------------------------------------- */
+/* -- 4 to 6: a new plan ------------------------------------------------------------------------ */
 
 static weft_plan finish(weft_run *run)
 {
     weft_plan plan;
     weft_builder__finish(run->builder, "weft", &plan);
-    if (run->problem.goal != WEFT_GOAL_GOODPUT && (double)run->bound > plan.lower_bound)
-        plan.lower_bound = (double)run->bound;
-    plan.proven = plan.gpus <= plan.lower_bound;
+    if (run->problem.goal != WEFT_GOAL_GOODPUT)
+        weft_option_table__raise_bounds(&plan, (double)run->bound,
+                                        (double)run->bound * weft_fleet__price(&run->row[0]));
     return plan;
 }
 
@@ -377,6 +382,29 @@ static weft_err refuse_excess(weft_run *run)
                            "the fleet has no place left for %.6g/s: at least %.6g devices are "
                            "needed in all, it has %llu",
                            d->rate_per_s, bound, (unsigned long long)devices);
+}
+
+/* Looks for a better plan than `plan` (if `found`) by the integer program, and raises its bounds;
+ * whether there is a plan now. */
+static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
+{
+    weft_solution best = {0};
+    if (run->problem.goal != WEFT_GOAL_COST || !run->problem.solver || (found && plan->proven) ||
+        (run->fast && found))
+        return found;
+    if (found)
+        best = (weft_solution){.devices = plan->gpus, .cost_per_hour = plan->cost_per_hour};
+    weft_fleet_found exact =
+        weft_wholefleet__solve(run->builder, run->problem.solver, found ? &best : NULL, run->nodes);
+    run->impossible = !found && exact.proven && !exact.better;
+    if (exact.better) {
+        weft_plan next = finish(run);
+        *plan = next;
+        found = true;
+    }
+    if (found)
+        weft_option_table__raise_bounds(plan, exact.device_bound, exact.cost_bound);
+    return found;
 }
 
 /* INFEASIBLE: no plan was found. */
@@ -413,7 +441,7 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
         best.policy = "weft";
         found = true;
     }
-    if (!found)
+    if (!plan_exactly(run, found, &best))
         return WEFT_ERR_INFEASIBLE;
     *out = best;
     return WEFT_ERR_OK;
@@ -603,7 +631,7 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
 
 const weft_policy weft_policy_weft = {
     .name = "weft",
-    .brief = "exact for MIG, else local search from the best of all policies",
+    .brief = "integer programs, and local search from the best of all policies",
     .cite = "this project; exact form of ParvaGPU's problem, ruin and recreate",
     .splits =
         WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,

@@ -1,13 +1,20 @@
 /* How long policies think, on ParvaGPU's profiles.
  *
- *   bench_plan [--growth] [--policies a,b,...]
+ *   bench_plan [--growth | --scale [--models N] [--worlds a,b,...] [--effort N]] [--policies
+ * a,b,...]
  *
  * Prints for scenario S5 once and ten times (11 and 110 services): devices, bound, milliseconds of
  * CPU time for the decision (best of several runs, without the checker). ParvaGPU's own program
  * takes 0.6 to 1.4 ms and 5.3 to 7.4 ms on a 2-core machine (reference: scheduling, section 11.4).
  * --growth: random sets of 10, 100 and 1,000 models at up to 15 M requests a second together on
  * 10,000 devices: milliseconds, and peak resident memory of the process so far; then the change of
- * one rate with the previous plan given. */
+ * one rate with the previous plan given.
+ * --scale: sets of 10, 100 and 1,000 models with random SLOs and rates that need about eight
+ * devices a model, with the default effort, in three worlds: `isolated` (A100 split by MIG, a slice
+ * for each model), `shared` (the same, several models in turn on a slice allowed) and `mixed` (A100
+ * and H100 split by MIG and whole L4, with list prices, in turn allowed; the times of the other
+ * types are those of the A100 divided by 1.9 and 0.45). Then one rate doubled with the previous
+ * plan given. Moved: pieces of the new plan that were not there before. */
 #include "../support/parvagpu_sets.h"
 
 #include "base/arena.h"
@@ -133,22 +140,146 @@ static void bench_growth(const parvagpu_data *data)
     }
 }
 
+/* -- Scale ------------------------------------------------------------------------------------ */
+
+enum { SCALE_TYPES = 3 };
+
+static const struct {
+    const char *type, *slice[7]; /* by GPCs - 1; NULL: the type has no such slice */
+    double speed;
+} scale_type[SCALE_TYPES] = {
+    {"a100-80", {"1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", NULL, NULL, "7g.80gb"}, 1},
+    {"h100", {"1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", NULL, NULL, "7g.80gb"}, 1.9},
+    {"l4", {NULL, NULL, NULL, NULL, NULL, NULL, ""}, 0.45}};
+
+/* The profile measured on the A100, on all types. */
+static weft_profile spread_profile(const weft_profile *one, weft_arena *arena)
+{
+    weft_profile_point *point = weft_arena_array(arena, one->n * SCALE_TYPES, sizeof *point);
+    size_t n = 0;
+    for (size_t t = 0; t < SCALE_TYPES; t++)
+        for (size_t i = 0; i < one->n; i++) {
+            const char *slice = scale_type[t].slice[one->point[i].slice[0] - '1'];
+            if (!slice)
+                continue;
+            point[n] = one->point[i];
+            snprintf(point[n].device, sizeof point[n].device, "%s", scale_type[t].type);
+            snprintf(point[n].slice, sizeof point[n].slice, "%s", slice);
+            point[n].cost.time_us /= scale_type[t].speed;
+            point[n++].throughput_per_s *= scale_type[t].speed;
+        }
+    return (weft_profile){.point = point, .n = n};
+}
+
+static void make_world(const parvagpu_data *data, const char *world, uint32_t n, weft_arena *arena,
+                       parvagpu_set *set, weft_fleet *fleet, weft_fleet_device *device)
+{
+    double sum = 0;
+    bool mixed = strcmp(world, "mixed") == 0;
+    parvagpu_random(data, 7, n, 20, 3, arena, set);
+    weft_demand *demand = (weft_demand *)set->demands.at;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t m = 0;
+        while (strncmp(demand[i].model, parvagpu_set_model[m], strlen(parvagpu_set_model[m])) != 0)
+            m++;
+        sum += demand[i].rate_per_s / data->peak_per_s[m];
+        if (mixed)
+            demand[i].profile = spread_profile(&data->profile[m], arena);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        demand[i].rate_per_s *= 6.5 * n / sum;
+    for (size_t t = 0; t < SCALE_TYPES; t++)
+        device[t] = (weft_fleet_device){
+            .type = scale_type[t].type, .count = mixed ? 3333 : 10000, .mig = t < 2};
+    *fleet = (weft_fleet){.file = "fleet", .device = device, .n_device = mixed ? SCALE_TYPES : 1};
+    set->problem.fleet = fleet;
+    set->problem.rules.isolated = strcmp(world, "isolated") == 0;
+    set->problem.solver = &weft_solver_cbc;
+}
+
+static uint32_t count_moved(const weft_plan *before, const weft_plan *after, weft_arena *arena)
+{
+    const weft_plan_move *move;
+    size_t n;
+    uint32_t moved = 0;
+    weft_plan_diff(before, after, arena, &move, &n);
+    for (size_t i = 0; i < n; i++)
+        moved += move[i].to != NULL;
+    return moved;
+}
+
+static void bench_scale_one(const parvagpu_data *data, const char *world, uint32_t n,
+                            uint64_t effort)
+{
+    const weft_policy *weft = weft_policy_find("weft");
+    weft_arena *arena = weft_arena_create(0), *other = weft_arena_create(0);
+    weft_fleet_device device[SCALE_TYPES];
+    weft_fleet fleet;
+    parvagpu_set set;
+    weft_plan plan, next;
+    double ms;
+    make_world(data, world, n, arena, &set, &fleet, device);
+    set.problem.effort = effort;
+    if (!time_plan(weft, &set.problem, 1, arena, &plan, &ms)) {
+        printf("%-8s %4u models: no plan\n", world, n);
+    } else {
+        printf(
+            "%-8s %4u full        %5u devices, bound %5.0f, $%9.2f/h, gap %.3f %%, %6zu segments, "
+            "%9.2f ms, peak %.0f MB\n",
+            world, n, plan.gpus, plan.lower_bound, plan.cost_per_hour, weft_plan_gap(&plan) * 100,
+            plan.n, ms, peak_mb());
+        set.problem.previous = &plan;
+        ((weft_demand *)set.demands.at)[n / 2].rate_per_s *= 2;
+        if (time_plan(weft, &set.problem, 1, other, &next, &ms))
+            printf("%-8s %4u incremental %5u devices, bound %5.0f, $%9.2f/h, gap %.3f %%, %6u "
+                   "moved,    "
+                   "%9.2f ms, peak %.0f MB\n",
+                   world, n, next.gpus, next.lower_bound, next.cost_per_hour,
+                   weft_plan_gap(&next) * 100, count_moved(&plan, &next, other), ms, peak_mb());
+    }
+    fflush(stdout);
+    weft_arena_destroy(other);
+    weft_arena_destroy(arena);
+}
+
+static void bench_scale(const parvagpu_data *data, const char *worlds, uint32_t only,
+                        uint64_t effort)
+{
+    static const char *const world[] = {"isolated", "shared", "mixed"};
+    for (size_t w = 0; w < 3; w++)
+        for (uint32_t n = 10; n <= 1000 && is_wanted(worlds, world[w]); n *= 10)
+            if (only == 0 || only == n)
+                bench_scale_one(data, world[w], n, effort);
+}
+
 int main(int argc, char **argv)
 {
     static parvagpu_data data;
     const char *policies = NULL;
-    bool growth = false;
+    const char *worlds = NULL;
+    bool growth = false, scale = false;
+    uint32_t models = 0;
+    uint64_t effort = 0;
     weft_arena *arena = weft_arena_create(0);
     for (int i = 1; i < argc; i++) {
         growth = growth || strcmp(argv[i], "--growth") == 0;
+        scale = scale || strcmp(argv[i], "--scale") == 0;
         if (strcmp(argv[i], "--policies") == 0 && i + 1 < argc)
             policies = argv[++i];
+        else if (strcmp(argv[i], "--worlds") == 0 && i + 1 < argc)
+            worlds = argv[++i];
+        else if (strcmp(argv[i], "--models") == 0 && i + 1 < argc)
+            models = (uint32_t)strtoul(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--effort") == 0 && i + 1 < argc)
+            effort = strtoull(argv[++i], NULL, 10);
     }
     if (!parvagpu_load(arena, &data)) {
         printf("no parvagpu folder in WEFT_DATA\n");
         return 77;
     }
-    if (growth)
+    if (scale)
+        bench_scale(&data, worlds, models, effort);
+    else if (growth)
         bench_growth(&data);
     else
         bench_scenarios(&data, policies);

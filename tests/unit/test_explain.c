@@ -141,8 +141,8 @@ static void test_explain__measures_are_worked_out(void **state)
     assert_true(m.gap == 0 && plan.proven);
     /* 1000/s * 0.5 J = 500 W; 0.5 kW * 200 g/kWh = 100 g/h. */
     assert_true(fabs(plan.power_w - 500) < 1e-9 && fabs(m.carbon_g_per_h - 100) < 1e-9);
-    /* Best: 3/7 of $7 for 1000/s. */
-    assert_true(fabs(m.cost_bound - 3) < 1e-9);
+    /* Best: 3/7 of a device for 1000/s; a device costs $7. */
+    assert_true(fabs(m.cost_bound - 7) < 1e-9);
     /* Time sharing on the 3g: each model takes 500 * 1 ms per second, so it is never idle. */
     at[1] = (weft_placement){.model = "b",
                              .type = "h100",

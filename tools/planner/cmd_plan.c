@@ -59,8 +59,7 @@ static weft_err check_file(const weft_plan_options *o, const weft_plan_inputs *i
     else if (err == WEFT_ERR_OK)
         printf(
             "%s: legal; %u devices, %zu placements, at least %.0f devices needed (gap %.1f %%)\n",
-            o->check, plan.gpus, plan.n, plan.lower_bound,
-            plan.lower_bound > 0 ? (plan.gpus / plan.lower_bound - 1) * 100 : 0);
+            o->check, plan.gpus, plan.n, plan.lower_bound, weft_plan_gap(&plan) * 100);
     return err;
 }
 

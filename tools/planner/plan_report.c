@@ -32,13 +32,27 @@ static const char *place_text(const weft_placement *p, char *buf, size_t size)
 
 /* -- Plans ------------------------------------------------------------------------------------ */
 
+/* " (proven)" or " (unproven, gap at most 4.0 %)"; returns buf. */
+static const char *proof_text(const weft_plan *plan, char *buf, size_t size)
+{
+    double gap = weft_plan_gap(plan);
+    if (plan->proven)
+        snprintf(buf, size, " (proven)");
+    else if (isfinite(gap))
+        snprintf(buf, size, " (unproven, gap at most %.2g %%)", ceil(gap * 1e4) / 100);
+    else
+        snprintf(buf, size, " (unproven)");
+    return buf;
+}
+
 void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, weft_arena *arena)
 {
     weft_plan_metrics m;
     weft_plan_measure(plan, problem, arena, &m);
+    char proof[64];
     printf("policy %s: %u device%s, $%.2f/h, at least %.0f needed%s, decided in %.2f ms\n",
            plan->policy, plan->gpus, plan->gpus == 1 ? "" : "s", plan->cost_per_hour,
-           plan->lower_bound, plan->proven ? " (proven)" : "", plan->decision_ms);
+           plan->lower_bound, proof_text(plan, proof, sizeof proof), plan->decision_ms);
     printf("slack %.1f %% inside slices, %.1f %% of devices unused", m.internal_slack * 100,
            m.external_fragmentation * 100);
     if (plan->power_w > 0)
@@ -100,7 +114,7 @@ void weft_tool_plan_print_check(const weft_plan *plan, const weft_diag *diag, bo
     json_object_set_new(root, "gpus", json_integer(plan->gpus));
     json_object_set_new(root, "placements", json_integer((json_int_t)plan->n));
     set_number(root, "lower_bound", plan->lower_bound);
-    set_number(root, "gap", plan->lower_bound > 0 ? plan->gpus / plan->lower_bound - 1 : 0);
+    set_number(root, "gap", weft_plan_gap(plan));
     json_object_set_new(root, "violations", list);
     print_json(root);
 }

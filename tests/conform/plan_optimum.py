@@ -1,0 +1,335 @@
+"""The best plan of a small planning problem, and a check of any plan, both written from the documents
+(docs/set-file.md, docs/plan-json.md) without Weft's code.
+
+A problem is a Problem. optimum() lists every way to use a slice (a model alone, or any set of models with
+any batches in turn), and chooses among them with an integer program that HiGHS solves: MIG and whole
+devices by counts, devices with MPS shares one by one, so that their memory is exact. violations() follows
+a plan's placements device by device.
+"""
+import itertools
+import math
+
+GIB = 1 << 30
+CLIENTS = 48
+
+# name: (GPCs, memory slots, start slots, usable GiB), as NVIDIA's MIG user guide has them
+SEVEN = list(range(7))
+EVEN = [0, 2, 4, 6]
+MIG = {
+    "a30": (4, {"1g.6gb": (1, 1, [0, 1, 2, 3], 5.81), "2g.12gb": (2, 2, [0, 2], 11.69),
+                "4g.24gb": (4, 4, [0], 23.5)}),
+    "a100-80": (8, {"1g.10gb": (1, 1, SEVEN, 9.6), "1g.20gb": (1, 2, EVEN, 19.5),
+                    "2g.20gb": (2, 2, [0, 2, 4], 19.5), "3g.40gb": (3, 4, [0, 4], 39.25),
+                    "4g.40gb": (4, 4, [0], 39.25), "7g.80gb": (7, 8, [0], 78.5)}),
+    "h100": (8, {"1g.10gb": (1, 1, SEVEN, 9.75), "1g.20gb": (1, 2, EVEN, 19.62),
+                 "2g.20gb": (2, 2, [0, 2, 4], 19.62), "3g.40gb": (3, 4, [0, 4], 39.4),
+                 "4g.40gb": (4, 4, [0], 39.4), "7g.80gb": (7, 8, [0], 79.1)}),
+}
+MEMORY = {"a30": 23.5, "a100-80": 78.5, "h100": 79.1, "t4": 14.5, "l4": 22.0, "v100": 15.5, "a10g": 22.0}
+
+
+class Model:
+    def __init__(self, name, slo_ms, rate):
+        self.name, self.slo, self.rate = name, slo_ms * 1e3, rate
+        self.points = {}  # (type, slice, batch, procs): (time_us, bytes of a process)
+
+    def execution(self, device, part, batch, procs, rule):
+        """us; under the rule exact the longest of this batch and all smaller ones"""
+        if rule != "exact":
+            return self.points[device, part, batch, procs][0]
+        return max(t for (d, s, b, p), (t, _) in self.points.items()
+                   if (d, s, p) == (device, part, procs) and b <= batch)
+
+    def allows(self, time, rule):
+        if rule == "half":
+            return time < self.slo / 2
+        if rule == "half09":
+            return time < 0.9 * self.slo / 2
+        return 2 * time <= self.slo
+
+
+class Device:
+    def __init__(self, kind, count, price, mig, mps):
+        self.kind, self.count, self.price, self.mig, self.mps = kind, count, price, mig, mps
+
+
+class Problem:
+    def __init__(self, models, devices, rule, isolated):
+        self.models, self.devices, self.rule, self.isolated = models, devices, rule, isolated
+
+    def room(self, device, part):
+        """(bytes, clients) of a slice; None: the device has no such slice"""
+        if part == "":
+            return MEMORY[device.kind] * GIB, CLIENTS
+        if part.endswith("%"):
+            return (MEMORY[device.kind] * GIB, CLIENTS) if device.mps and "/" not in part else None
+        if not device.mig or part not in MIG[device.kind][1]:
+            return None
+        gpcs, _, _, gib = MIG[device.kind][1][part]
+        most = max(p[0] for p in MIG[device.kind][1].values())
+        return gib * GIB, CLIENTS * gpcs // most
+
+
+class Column:
+    """A use of a slice: what each model is served, and what the slice takes."""
+    def __init__(self, device, part, served, memory, clients):
+        self.device, self.part, self.served = device, part, served
+        self.memory, self.clients = memory, clients
+
+
+def singles(problem, device, part):
+    """(model index, batch, procs, us, bytes) of all points that may run there alone"""
+    memory, clients = problem.room(device, part)
+    for i, m in enumerate(problem.models):
+        for (d, s, b, p), (_, size) in m.points.items():
+            if (d, s) != (device.kind, part):
+                continue
+            time = m.execution(d, s, b, p, problem.rule)
+            if m.allows(time, problem.rule) and size * p <= memory and p <= clients:
+                yield i, b, p, time, size
+
+
+def columns(problem):
+    for device in problem.devices:
+        parts = {s for m in problem.models for d, s, _, _ in m.points if d == device.kind}
+        for part in sorted(parts):
+            if problem.room(device, part) is None:
+                continue
+            memory, _ = problem.room(device, part)
+            points = list(singles(problem, device, part))
+            found = [Column(device, part, {i: b * p * 1e6 / t}, size * p, p)
+                     for i, b, p, t, size in points]
+            alone = {}
+            for i, b, p, t, size in points:
+                if p == 1:
+                    alone.setdefault(i, []).append((b, t, size))
+            for n in range(2, 1 if problem.isolated else len(alone) + 1):
+                for who in itertools.combinations(sorted(alone), n):
+                    for chosen in itertools.product(*(alone[i] for i in who)):
+                        cycle = sum(t for _, t, _ in chosen)
+                        if sum(size for _, _, size in chosen) <= memory and all(
+                                cycle + t <= problem.models[i].slo for i, (_, t, _) in zip(who, chosen)):
+                            served = {i: b * 1e6 / cycle for i, (b, _, _) in zip(who, chosen)}
+                            found.append(Column(device, part, served, sum(c[2] for c in chosen), 1))
+            yield from useful(problem, found)
+
+
+def useful(problem, found):
+    """The columns that no other one of the same slice makes needless."""
+    def parts(c):
+        return [0 if i not in c.served else 1 if not m.rate else min(1, c.served[i] / m.rate)
+                for i, m in enumerate(problem.models)]
+
+    kept = []
+    for c in sorted(found, key=lambda c: -sum(parts(c))):
+        mine = parts(c)
+        if not any(all(a >= b for a, b in zip(other, mine)) and k.memory <= c.memory and
+                   k.clients <= c.clients for k, other in kept):
+            kept.append((c, mine))
+    return [c for c, _ in kept]
+
+
+def layouts(kind):
+    """The sets of instances that fit one device, largest ones only: {profile: count} each"""
+    slots, profiles = MIG[kind]
+    found = set()
+
+    def go(at, have):
+        grew = False
+        for start in range(at, slots):
+            for name, (_, width, starts, _) in profiles.items():
+                if start in starts and start + width <= slots:
+                    grew = True
+                    go(start + width, have + (name,))
+        if not grew:
+            found.add(tuple(sorted(have)))
+
+    go(0, ())
+    return [{p: list(f).count(p) for p in set(f)} for f in found]
+
+
+class Program:
+    """min cost x, rows lo <= a x <= hi, x integer from 0 to its limit"""
+    def __init__(self):
+        self.cost, self.limit, self.rows = [], [], []
+
+    def variable(self, cost=0.0, limit=math.inf):
+        self.cost.append(cost)
+        self.limit.append(limit)
+        return len(self.cost) - 1
+
+    def row(self, terms, lo=-math.inf, hi=math.inf):
+        self.rows.append((terms, lo, hi))
+
+    def solve(self, seconds):
+        """The least cost; None: impossible; "time": not known"""
+        import highspy
+        import numpy as np
+        h = highspy.Highs()
+        h.setOptionValue("output_flag", False)
+        h.setOptionValue("time_limit", float(seconds))
+        h.setOptionValue("mip_rel_gap", 0.0)
+        h.setOptionValue("mip_abs_gap", 1e-7)
+        h.setOptionValue("threads", 1)
+        n = len(self.cost)
+        top = [min(x, 1e6) for x in self.limit]
+        h.addVars(n, np.zeros(n), np.array(top, dtype=float))
+        h.changeColsCost(n, np.arange(n, dtype=np.int32), np.array(self.cost, dtype=float))
+        h.changeColsIntegrality(n, np.arange(n, dtype=np.int32),
+                                np.array([highspy.HighsVarType.kInteger] * n))
+        for terms, lo, hi in self.rows:
+            h.addRow(max(lo, -1e30), min(hi, 1e30), len(terms),
+                     np.array([t[0] for t in terms], dtype=np.int32),
+                     np.array([t[1] for t in terms], dtype=float))
+        h.run()
+        status = h.getModelStatus()
+        if status == highspy.HighsModelStatus.kOptimal:
+            return h.getInfo().objective_function_value
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return None
+        return "time"
+
+
+def optimum(problem, seconds=60):
+    """The least price (without prices: number of devices) of a plan; None: there is no plan; "time"."""
+    p = Program()
+    priced = any(d.price > 0 for d in problem.devices)
+    serve = [[] for _ in problem.models]
+    listed = list(columns(problem))
+
+    def use(column, limit):
+        x = p.variable(0, limit)
+        for i, rate in column.served.items():
+            need = problem.models[i].rate
+            serve[i].append((x, min(1, rate / need) if need else 1))
+        return x
+
+    for device in problem.devices:
+        mine = [c for c in listed if c.device is device]
+        price = device.price if priced else 1
+        opened = []
+        whole = [(use(c, device.count), 1) for c in mine if c.part == ""]
+        if whole:
+            y = p.variable(price, device.count)
+            opened.append(y)
+            p.row(whole + [(y, -1)], hi=0)
+        instances = {c.part for c in mine if c.part and not c.part.endswith("%")}
+        if instances:
+            split = [(p.variable(price, device.count), layout) for layout in layouts(device.kind)]
+            opened += [y for y, _ in split]
+            for name in sorted(instances):
+                uses = [(use(c, 7 * device.count), 1) for c in mine if c.part == name]
+                p.row(uses + [(y, -layout[name]) for y, layout in split if name in layout], hi=0)
+        shares = [c for c in mine if c.part.endswith("%")]
+        last = None
+        for _ in range(device.count if shares else 0):
+            y = p.variable(price, 1)
+            uses = [(use(c, 100), c) for c in shares]
+            p.row([(x, int(c.part[:-1])) for x, c in uses] + [(y, -100)], hi=0)
+            p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -MEMORY[device.kind])], hi=0)
+            p.row([(x, c.clients) for x, c in uses] + [(y, -CLIENTS)], hi=0)
+            if last is not None:
+                p.row([(last, 1), (y, -1)], lo=0)  # equal devices are taken in order
+            last = y
+            opened.append(y)
+        if opened:
+            p.row([(y, 1) for y in opened], hi=device.count)
+    for terms in serve:
+        if not terms:
+            return None
+        p.row(terms, lo=1 - 1e-9)
+    return p.solve(seconds)
+
+
+# -- The check --------------------------------------------------------------------------------
+
+
+def violations(problem, plan):
+    """What is wrong with a plan.json, as texts"""
+    wrong = []
+    by_name = {m.name: m for m in problem.models}
+    kinds = {d.kind: d for d in problem.devices}
+    served = {name: 0.0 for name in by_name}
+    seen = set()
+    devices = {}
+    for p in plan["placements"]:
+        devices.setdefault(p["device"], []).append(p)
+        served[p["model"]] += p["rate_per_s"]
+        seen.add(p["model"])
+    for name, m in by_name.items():
+        if name not in seen or abs(served[name] - m.rate) > 1e-6 * max(1, m.rate):
+            wrong.append(f"{name}: {served[name]}/s of {m.rate}/s")
+    used, cost = {}, 0.0
+    for number, placed in devices.items():
+        kind = placed[0]["type"]
+        used[kind] = used.get(kind, 0) + 1
+        cost += kinds[kind].price
+        wrong += device_violations(problem, kinds[kind], number, placed, by_name)
+    for kind, n in used.items():
+        if n > kinds[kind].count:
+            wrong.append(f"{n} devices {kind}")
+    if abs(cost - plan["cost_per_hour"]) > 1e-6 * max(1, cost):
+        wrong.append(f"price {plan['cost_per_hour']}, it is {cost}")
+    if len(devices) != plan["gpus"]:
+        wrong.append(f"{plan['gpus']} devices, they are {len(devices)}")
+    return wrong
+
+
+def device_violations(problem, device, number, placed, by_name):
+    wrong = []
+    slices = {}
+    for p in placed:
+        slices.setdefault(p["slice_id"], []).append(p)
+        if p["type"] != device.kind:
+            wrong.append(f"device {number} has two types")
+    percent = memory = clients = 0
+    ways = set()
+    taken = set()
+    for members in slices.values():
+        part = members[0]["slice"]
+        room = problem.room(device, part)
+        if room is None or any(p["slice"] != part for p in members):
+            wrong.append(f"device {number}: slice '{part}'")
+            continue
+        size = sum(by_name[p["model"]].points[device.kind, part, p["batch"], p["procs"]][1] * p["procs"]
+                   for p in members)
+        procs = members[0]["procs"] if len(members) == 1 else 1
+        if size > room[0] or procs > room[1]:
+            wrong.append(f"device {number} {part}: {size} bytes, {procs} processes")
+        clients += procs
+        if part.endswith("%"):
+            ways.add("mps")
+            percent += int(part[:-1])
+            memory += size
+        elif part == "":
+            ways.add("whole" if "whole" not in ways else "twice whole")
+        else:
+            ways.add("mig")
+            _, width, starts, _ = MIG[device.kind][1][part]
+            start = members[0]["mig_start"]
+            cells = set(range(start, start + width))
+            if start not in starts or cells & taken or max(cells) >= MIG[device.kind][0]:
+                wrong.append(f"device {number}: {part} at {start}")
+            taken |= cells
+        wrong += slice_violations(problem, device, part, members, by_name)
+    if len(ways) > 1 or percent > 100 or memory > MEMORY[device.kind] * GIB or clients > CLIENTS:
+        wrong.append(f"device {number}: {ways}, {percent} %, {memory} bytes, {clients} processes")
+    return wrong
+
+
+def slice_violations(problem, device, part, members, by_name):
+    wrong = []
+    times = [by_name[p["model"]].execution(device.kind, part, p["batch"], p["procs"], problem.rule)
+             for p in members]
+    if len(members) > 1 and (problem.isolated or any(p["procs"] != 1 for p in members)):
+        wrong.append(f"{[p['model'] for p in members]} share a slice")
+    if len({p["model"] for p in members}) < len(members):
+        wrong.append(f"{[p['model'] for p in members]} twice on a slice")
+    for p, time in zip(members, times):
+        m = by_name[p["model"]]
+        cycle = sum(times) if len(members) > 1 else time
+        if p["rate_per_s"] > p["batch"] * p["procs"] * 1e6 / cycle * (1 + 1e-6):
+            wrong.append(f"{m.name}: {p['rate_per_s']}/s on {part}")
+        if not m.allows(time, problem.rule) or cycle + time > m.slo * (1 + 1e-6):
+            wrong.append(f"{m.name}: late on {part}")
+    return wrong

@@ -1,0 +1,194 @@
+"""Random small planning problems: `weft plan` beside the optimum (plan_optimum.py).
+
+    random_plans.py WEFT [--seed 1] [--count 300] [--kinds isolated,shared,mixed] [--keep DIR] [--verbose]
+
+isolated: one type of GPU split by MIG, a slice for each model. shared: one type, in turn on whole devices or MIG
+instances, or by MPS. mixed: two or three types with prices, each split in its own way, with few devices, so that some
+problems have no plan. Checked: every plan is legal; it is optimal, or says that it may not be, by at most 1 %; what it
+states to be proven is so; a bound is one; no problem with a plan is refused. Exit code 1: some check failed.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from plan_optimum import GIB, MEMORY, MIG, Device, Model, Problem, optimum, violations  # noqa: E402
+
+SPEED = {"a30": 0.55, "a100-80": 1.0, "h100": 1.9, "t4": 0.25, "l4": 0.45, "v100": 0.5, "a10g": 0.4}
+SHARES = [[20, 40, 60, 80, 100], [10, 25, 50, 100], [30, 50, 70], [20, 50, 80]]
+
+
+def slices_of(rng, device):
+    """Names of the slices that are profiled, and their parts of the device"""
+    parts = []
+    if device.mig:
+        most = max(p[0] for p in MIG[device.kind][1].values())
+        parts += [(name, p[0] / most * (1.08 if p[1] > p[0] else 1)) for name, p in
+                  MIG[device.kind][1].items() if rng.random() < 0.85]
+    if device.mps:
+        parts += [(f"{x}%", x / 100) for x in rng.choice(SHARES)]
+    if not parts or rng.random() < 0.4:
+        parts.append(("", 1.02))
+    return parts
+
+
+def profile(rng, model, devices, slices, batches, procs_max):
+    fixed, each = rng.uniform(0.3, 4), rng.uniform(0.1, 3)  # ms on an a100
+    scaling = rng.uniform(0.5, 1)
+    weights, activations = rng.choice([0.3, 1, 2.5, 6]), rng.uniform(0.02, 0.3)  # GiB
+    for device in devices:
+        speed = SPEED[device.kind] * rng.uniform(0.8, 1.25)
+        for name, part in slices[device.kind]:
+            if rng.random() < 0.05:
+                continue
+            for procs in range(1, procs_max + 1):
+                for batch in batches:
+                    time = (fixed + each * batch) / (speed * part ** scaling) * rng.uniform(0.93, 1.07)
+                    time *= 1 + (procs - 1) * rng.uniform(0.55, 1)
+                    size = int((weights + activations * batch) * GIB)
+                    model.points[device.kind, name, batch, procs] = (round(time * 1e3, 1), size)
+
+
+def make_devices(rng, kind):
+    if kind == "isolated":
+        return [Device(rng.choice(list(MIG)), rng.randint(4, 12), 0, True, False)]
+    if kind == "shared":
+        way = rng.choice(["mig", "mps", "whole"])
+        name = rng.choice(list(MIG)) if way == "mig" else rng.choice(list(SPEED))
+        return [Device(name, rng.randint(3, 6), 0, way == "mig", way == "mps")]
+    devices = []
+    for name in rng.sample(list(SPEED), rng.choice([2, 2, 3])):
+        way = rng.choice(["mig", "mps", "whole"] if name in MIG else ["mps", "whole"])
+        price = round(SPEED[name] * rng.uniform(2.5, 5), 2)
+        devices.append(Device(name, rng.randint(1, 4), price, way == "mig", way == "mps"))
+    return devices
+
+
+def make(rng, kind):
+    devices = make_devices(rng, kind)
+    isolated = kind == "isolated" or (kind == "mixed" and rng.random() < 0.4)
+    for device in devices:
+        if kind != "mixed":
+            device.price = rng.choice([1.0, 3.5])
+    slices = {d.kind: slices_of(rng, d) for d in devices}
+    batches = sorted(rng.sample([1, 2, 4, 8, 16], 3 if isolated else 2))
+    models = []
+    for i in range(rng.randint(2, 6 if isolated else 4)):
+        model = Model(f"m{i}", 0, 0)
+        profile(rng, model, devices, slices, batches, rng.choice([1, 1, 3]))
+        if not model.points:
+            continue
+        times = sorted(t for t, _ in model.points.values())
+        model.slo = round(rng.choice(times[:len(times) // 2 + 1]) * rng.uniform(2.2, 9) / 1e3, 2) * 1e3
+        best = max((b * p * 1e6 / t for (_, _, b, p), (t, _) in model.points.items()
+                    if model.allows(t, "half09")), default=1)
+        model.rate = 0 if rng.random() < 0.04 else round(best * 10 ** rng.uniform(-1.6, 0.35), 2)
+        models.append(model)
+    return Problem(models, devices, rng.choice(["exact", "half", "half09"]), isolated)
+
+
+def write(problem, folder):
+    lines = ["profile_layout: weft", "models:"]
+    for m in problem.models:
+        lines.append(f"  - {{name: {m.name}, profile: {m.name}.csv, slo: {m.slo / 1e3:.6g}ms" +
+                     (f", rate: {m.rate}/s}}" if m.rate else "}"))
+        with open(os.path.join(folder, m.name + ".csv"), "w", encoding="utf-8") as f:
+            f.write("device,slice,batch,procs,time_us,mreq_bytes\n")
+            for (d, s, b, p), (t, size) in m.points.items():
+                f.write(f"{d},{s},{b},{p},{t},{size}\n")
+    fleet = ["devices:"]
+    for d in problem.devices:
+        fleet.append(f"  - {{type: {d.kind}, count: {d.count}, mig: {str(d.mig).lower()}, "
+                     f"mps: {str(d.mps).lower()}, price: {d.price}}}")
+    for name, text in (("set.yaml", lines), ("fleet.yaml", fleet)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write("\n".join(text) + "\n")
+
+
+def run(weft, problem, folder):
+    command = [weft, "plan", os.path.join(folder, "set.yaml"), "--fleet", os.path.join(folder, "fleet.yaml"),
+               "--rule", problem.rule, "-o", os.path.join(folder, "plan.json")]
+    done = subprocess.run(command + ["--isolated"] * problem.isolated, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 3:
+        return None, done.stderr
+    if done.returncode:
+        return "error", f"exit code {done.returncode}: {done.stderr}"
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8") as f:
+        return json.load(f), done.stdout
+
+
+def judge(problem, plan, text, best):
+    """What is wrong, and a word for the table"""
+    if plan == "error":
+        return [text], "error"
+    if plan is None:
+        return ([f"refused, a plan for {best} exists: {text.strip()}"] if best is not None else []), "refused"
+    wrong = violations(problem, plan)
+    if best is None:
+        return wrong + ["a plan where none is possible"], "error"
+    cost, bound = plan["cost_per_hour"], plan.get("cost_bound", 0)
+    if bound > best * (1 + 1e-6):
+        wrong.append(f"the bound {bound} is above the optimum {best}")
+    if cost < best * (1 - 1e-6):
+        wrong.append(f"price {cost} is below the optimum {best}")
+    above = cost / best - 1
+    if plan["proven"] and above > 1e-6:
+        wrong.append(f"price {cost} is stated to be proven, the optimum is {best}")
+    if not plan["proven"] and plan.get("gap", 1) < above - 1e-6:
+        wrong.append(f"gap {plan['gap']} is stated, it is {above}")
+    if above > 1e-6 or (not plan["proven"] and plan.get("gap", 1) > 0.01):
+        word = "above" if above > 1e-6 else "unproven"
+        if above > 0.01 or plan.get("gap", 1) > 0.01:
+            wrong.append(f"price {cost}, optimum {best}, bound {bound}")
+        return wrong, word
+    return wrong, "proven" if plan["proven"] else "within 1 %"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("weft")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--kinds", default="isolated,shared,mixed")
+    parser.add_argument("--keep")
+    parser.add_argument("--seconds", type=float, default=60, help="limit of the optimum's solver")
+    parser.add_argument("--verbose", action="store_true")
+    o = parser.parse_args()
+    import oracle
+    oracle.need("plan_oracles.txt")
+    kinds = o.kinds.split(",")
+    table = {k: {} for k in kinds}
+    failed = 0
+    for number in range(o.seed, o.seed + o.count):
+        kind = kinds[number % len(kinds)]
+        problem = make(random.Random(number), kind)
+        with tempfile.TemporaryDirectory() as own:
+            folder = os.path.join(o.keep, str(number)) if o.keep else own
+            os.makedirs(folder, exist_ok=True)
+            write(problem, folder)
+            plan, text = run(o.weft, problem, folder)
+            best = optimum(problem, o.seconds)
+        if best == "time":
+            word = "not known"
+            wrong = violations(problem, plan) if isinstance(plan, dict) else []
+        else:
+            wrong, word = judge(problem, plan, text, best)
+        table[kind][word] = table[kind].get(word, 0) + 1
+        failed += bool(wrong)
+        if wrong or o.verbose:
+            ms = plan.get("decision_ms", 0) if isinstance(plan, dict) else 0
+            print(f"seed {number} {kind}: {word}, {ms:.0f} ms {'; '.join(wrong)}", flush=True)
+    for kind in kinds:
+        print(kind, ", ".join(f"{n} {word}" for word, n in sorted(table[kind].items())))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
