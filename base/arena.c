@@ -78,10 +78,19 @@ jmp_buf *weft_arena_guard(weft_arena *arena, jmp_buf *env)
     return before;
 }
 
-static WEFT_NORETURN void exhaust(weft_arena *arena)
+static void (*on_exhausted)(void);
+
+void weft_arena_on_exhausted(void (*end)(void))
+{
+    on_exhausted = end;
+}
+
+WEFT_NORETURN void weft_arena_exhaust(weft_arena *arena)
 {
     if (arena->env)
         longjmp(*arena->env, 1);
+    if (on_exhausted)
+        on_exhausted();
     abort();
 }
 
@@ -95,13 +104,13 @@ size_t weft_arena_used(const weft_arena *arena)
 static size_t check_room(weft_arena *arena, size_t size, size_t have)
 {
     if (size > PTRDIFF_MAX - 2 * (size_t)BLOCK_MAX_BYTES)
-        exhaust(arena);
+        weft_arena_exhaust(arena);
     size_t room = size ? (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN : ARENA_ALIGN;
     size_t others = weft_arena_used(arena) - have;
     if (room > PTRDIFF_MAX - others)
-        exhaust(arena);
+        weft_arena_exhaust(arena);
     if (arena->limit_bytes && (others > arena->limit_bytes || room > arena->limit_bytes - others))
-        exhaust(arena);
+        weft_arena_exhaust(arena);
     return room;
 }
 
@@ -120,7 +129,7 @@ static void push_block(weft_arena *arena, size_t room)
 #endif
         b = calloc(1, sizeof *b + cap);
         if (!b)
-            exhaust(arena);
+            weft_arena_exhaust(arena);
         b->cap = cap;
     }
     b->used = 0;
@@ -154,7 +163,7 @@ void *weft_arena_array(weft_arena *arena, size_t count, size_t size)
 {
     uint64_t bytes;
     if (!weft_size_mul(count, size, &bytes) || bytes > SIZE_MAX)
-        exhaust(arena);
+        weft_arena_exhaust(arena);
     return weft_arena_alloc(arena, (size_t)bytes);
 }
 
@@ -186,7 +195,7 @@ void *weft_arena_grow(weft_arena *arena, void *old, size_t old_size, size_t new_
 char *weft_arena_strndup(weft_arena *arena, const char *s, size_t len)
 {
     if (len == SIZE_MAX)
-        exhaust(arena);
+        weft_arena_exhaust(arena);
     char *at = weft_arena_alloc(arena, len + 1);
     if (len)
         memcpy(at, s, len);
@@ -207,7 +216,7 @@ char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
     va_end(ap);
     if (len < 0) {
         va_end(again);
-        exhaust(arena);
+        weft_arena_exhaust(arena);
     }
     char *at = weft_arena_alloc(arena, (size_t)len + 1);
     vsnprintf(at, (size_t)len + 1, fmt, again);

@@ -1,7 +1,7 @@
 /* Arenas: memory with one lifetime. Compile-side functions never return NULL: when memory is
  * exhausted (or `limit_bytes` reached) they unwind with longjmp to the recovery point set by
- * weft_arena_guard at the API boundary, which returns NOMEM; without one they abort the process.
- * Single-thread. */
+ * weft_arena_guard at the API boundary, which returns NOMEM; without one they call the function of
+ * weft_arena_on_exhausted, and abort the process if there is none. An arena is single-thread. */
 #ifndef WEFT_BASE_ARENA_H
 #define WEFT_BASE_ARENA_H
 
@@ -24,6 +24,12 @@ void weft_arena_destroy(weft_arena *arena);
 /* Sets the recovery point: `env` was filled by setjmp; NULL removes it. Several arenas may share
  * one environment. Returns the previous recovery point, which the caller restores. */
 jmp_buf *weft_arena_guard(weft_arena *arena, jmp_buf *env);
+
+/* What a program does when an arena without recovery point has no memory: `end` says so and ends
+ * the process. Set before the first arena is created. */
+void weft_arena_on_exhausted(void (*end)(void));
+/* Unwinds as an allocation does for which there is no memory. */
+WEFT_NORETURN void weft_arena_exhaust(weft_arena *arena);
 
 /* Zeroed, aligned to 16. Size 0 gives a valid pointer. */
 void *weft_arena_alloc(weft_arena *arena, size_t size);

@@ -21,6 +21,23 @@ void weft_buf_finish(weft_buf *buf)
     memset(buf, 0, sizeof *buf);
 }
 
+char *weft_buf_keep(weft_buf *buf, weft_arena *arena)
+{
+    jmp_buf env;
+    jmp_buf *before = weft_arena_guard(arena, &env);
+    if (setjmp(env)) {
+        weft_arena_guard(arena, before);
+        weft_buf_finish(buf);
+        weft_arena_exhaust(arena);
+    }
+    if (buf->failed)
+        weft_arena_exhaust(arena);
+    char *copy = weft_arena_strndup(arena, buf->at ? buf->at : "", buf->len);
+    weft_arena_guard(arena, before);
+    weft_buf_finish(buf);
+    return copy;
+}
+
 /* Room for `len` more bytes and the NUL. */
 static bool reserve(weft_buf *buf, size_t len)
 {

@@ -18,6 +18,9 @@ typedef struct weft_buf {
 } weft_buf;
 
 void weft_buf_finish(weft_buf *buf);
+/* Moves the text to the arena and finishes the buffer; unwinds, without a leak, if the buffer
+ * failed or there is no memory. */
+char *weft_buf_keep(weft_buf *buf, weft_arena *arena);
 void weft_buf_add(weft_buf *buf, const void *bytes, size_t len);
 void weft_buf_puts(weft_buf *buf, const char *s);
 void weft_buf_putc(weft_buf *buf, char c);

@@ -172,8 +172,7 @@ static weft_err finish(weft_device_code *code, weft_bundle *bundle)
     weft_buf target = {0};
     for (uint32_t i = 0; i < cu->n_arch; i++)
         weft_buf_printf(&target, "%s%s", i ? "," : "", cu->arch[i]);
-    bundle->target = weft_arena_strndup(code->arena, target.at ? target.at : "", target.len);
-    weft_buf_finish(&target);
+    bundle->target = weft_buf_keep(&target, code->arena);
     bundle->arch = cu->arch;
     bundle->n_arch = cu->n_arch;
     bundle->image = image;

@@ -178,10 +178,8 @@ static weft_dim parse_renamed(generator *g, const char *from)
         from += len;
     }
     weft_dim out = 0;
-    const char *copy = weft_arena_strndup(g->arena, text.at ? text.at : "", text.len);
-    bool failed = text.failed;
-    weft_buf_finish(&text);
-    if (failed || weft_dim_parse(g->dims, copy, &out) != strlen(copy) || !*copy)
+    const char *copy = weft_buf_keep(&text, g->arena);
+    if (weft_dim_parse(g->dims, copy, &out) != strlen(copy) || !*copy)
         fail(g, WEFT_ERR_BUG, "cannot carry over dimension", copy);
     return out;
 }
@@ -195,8 +193,7 @@ static weft_dim carry_dim(generator *g, weft_dim d)
         return (weft_dim)found;
     weft_buf text = {0};
     weft_dim_print(weft_module_dims(g->m), d, &text);
-    const char *copy = weft_arena_strndup(g->arena, text.at ? text.at : "", text.len);
-    weft_buf_finish(&text);
+    const char *copy = weft_buf_keep(&text, g->arena);
     weft_dim out = parse_renamed(g, copy);
     weft_map_put(g->dim_of, (uint64_t)d, (uint64_t)out);
     return out;

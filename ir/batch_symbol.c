@@ -677,22 +677,26 @@ static bool is_batchable(analysis *a)
     return true;
 }
 
-static uint32_t find_batch(analysis *a)
+/* false: out of memory. */
+static bool find_batch(analysis *a, uint32_t *out)
 {
     jmp_buf env;
+    *out = UINT32_MAX;
     weft_arena_guard(a->arena, &env);
     if (setjmp(env))
-        return UINT32_MAX;
+        return false;
     weft_dim first = weft_val_ttype(a->m, weft_graph_input(a->g, 0))->dim[0];
     a->dims = weft_dimpool_clone(weft_module_dims(a->m), a->arena);
     a->of = weft_arena_array(a->arena, weft_val_count(a->m) + (size_t)1, sizeof *a->of);
     a->mentions = weft_map_create(a->arena);
     for (uint32_t i = 0; i < weft_graph_symbol_count(a->g); i++) {
         a->batch = weft_graph_symbol_dim(a->g, i);
+        if (a->batch == first && is_batchable(a))
+            *out = i;
         if (a->batch == first)
-            return is_batchable(a) ? i : UINT32_MAX;
+            return true;
     }
-    return UINT32_MAX;
+    return true;
 }
 
 uint32_t weft_graph_batch_symbol(const weft_graph *g)
@@ -700,9 +704,11 @@ uint32_t weft_graph_batch_symbol(const weft_graph *g)
     if (weft_graph_input_count(g) == 0 || weft_graph_output_count(g) == 0)
         return UINT32_MAX;
     analysis a = {.m = weft_graph_module(g), .g = g, .arena = weft_arena_create(0)};
-    if (!a.arena)
-        return UINT32_MAX;
-    uint32_t symbol = find_batch(&a);
+    uint32_t symbol = UINT32_MAX;
+    bool found = a.arena && find_batch(&a, &symbol);
     weft_arena_destroy(a.arena);
+    /* Not NONE, with which the model would never be batched. */
+    if (!found)
+        weft_arena_exhaust(weft_module_arena((weft_module *)(uintptr_t)a.m));
     return symbol;
 }

@@ -148,7 +148,6 @@ static weft_err read_exprs(weft_bundle__reader *r, const Weft__Bundle__Program *
 {
     weft_dimpool *dims = r->p->dims;
     uint32_t n_symbol = weft_dim_symbol_count(dims);
-    weft_buf text = {0};
     weft_err err = WEFT_ERR_OK;
     r->expr = weft_arena_array(r->scratch, m->n_expr, sizeof *r->expr);
     r->n_expr = m->n_expr;
@@ -158,15 +157,18 @@ static weft_err read_exprs(weft_bundle__reader *r, const Weft__Bundle__Program *
         bool ok =
             used && used == strlen(m->expr[i]) && d < 0 && weft_dim_symbol_count(dims) == n_symbol;
         if (ok) {
-            text.len = 0;
+            weft_buf text = {0};
             weft_dim_print(dims, d, &text);
-            ok = text.failed || strcmp(text.at, m->expr[i]) == 0;
+            if (text.failed)
+                err = WEFT_ERR_NOMEM;
+            else
+                ok = strcmp(text.at, m->expr[i]) == 0;
+            weft_buf_finish(&text);
         }
         r->expr[i] = d;
         if (!ok)
             err = weft_bundle__refuse(r, "dimension \"%s\" cannot be read", m->expr[i]);
     }
-    weft_buf_finish(&text);
     return err;
 }
 

@@ -61,8 +61,7 @@ static int64_t put_dim(writer *w, weft_dim d)
     if (!weft_map_get(w->exprs, (uint64_t)d, &number)) {
         weft_buf text = {0};
         weft_dim_print(w->dims, d, &text);
-        char *copy = weft_arena_strndup(w->arena, text.at ? text.at : "", text.len);
-        weft_buf_finish(&text);
+        char *copy = weft_buf_keep(&text, w->arena);
         WEFT_VEC_PUSH(w->arena, &w->expr, copy);
         number = w->expr.len;
         weft_map_put(w->exprs, (uint64_t)d, number);

@@ -40,9 +40,7 @@ static const char *dim_text(evaluator *e, weft_dim d)
 {
     weft_buf buf = {0};
     weft_dim_print(e->m->dims, d, &buf);
-    const char *text = weft_arena_strdup(e->scratch, buf.at ? buf.at : "?");
-    weft_buf_finish(&buf);
-    return text;
+    return weft_buf_keep(&buf, e->scratch);
 }
 
 /* -- Symbols ---------------------------------------------------------------------------------- */

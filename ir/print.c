@@ -62,12 +62,11 @@ static const char *dim_text(printer *p, weft_dim d)
     weft_buf buf = {0};
     weft_dim again;
     weft_dim_print(p->dims, d, &buf);
-    if (buf.at && weft_dim_parse(p->dims, buf.at, &again) && again != d) {
-        buf.len = 0;
+    const char *text = weft_buf_keep(&buf, p->scratch);
+    if (weft_dim_parse(p->dims, text, &again) && again != d) {
         weft_dim_print(p->dims, again, &buf);
+        text = weft_buf_keep(&buf, p->scratch);
     }
-    const char *text = weft_arena_strdup(p->scratch, buf.at ? buf.at : "");
-    weft_buf_finish(&buf);
     weft_map_put(p->dim_ids, (uint64_t)d, p->dim_texts.len);
     WEFT_VEC_PUSH(p->scratch, &p->dim_texts, text);
     return text;

@@ -30,9 +30,7 @@ static const char *type_text(weft_verifier *v, const weft_ttype *t)
         weft_dim_print(v->dims, t->dim[k], &buf);
     }
     weft_buf_putc(&buf, ']');
-    const char *text = weft_arena_strdup(v->scratch, buf.at ? buf.at : "?");
-    weft_buf_finish(&buf);
-    return text;
+    return weft_buf_keep(&buf, v->scratch);
 }
 
 /* -- Ports and weights ------------------------------------------------------------------------ */

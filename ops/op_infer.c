@@ -17,9 +17,7 @@ const char *weft_infer__text(weft_infer_ctx *cx, weft_dim d)
         return weft_arena_printf(cx->arena, "%lld", (long long)d);
     weft_buf buf = {0};
     weft_dim_print(cx->pool, d, &buf);
-    const char *text = buf.at != NULL ? weft_arena_strndup(cx->arena, buf.at, buf.len) : "?";
-    weft_buf_finish(&buf);
-    return text;
+    return weft_buf_keep(&buf, cx->arena);
 }
 
 weft_err weft_infer__axis(weft_infer_ctx *cx, int64_t axis, uint32_t rank, uint32_t *out)

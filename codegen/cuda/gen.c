@@ -355,9 +355,7 @@ static const char *name_kernel(weft_arena *arena, const char *text, const char *
         else
             weft_buf_putc(&out, *text);
     }
-    const char *copy = weft_arena_strndup(arena, out.at ? out.at : "", out.len);
-    weft_buf_finish(&out);
-    return copy;
+    return weft_buf_keep(&out, arena);
 }
 
 static bool same_includes(const weft_cuda_kernel *a, const weft_cuda__made *b)
@@ -430,9 +428,8 @@ void weft_cuda__launch(weft_cuda_kernel *k, weft_dim gx, weft_dim gy, weft_dim g
     weft_arena *arena = cu->code->arena;
     weft_buf text = {0};
     print_kernel(k, &text);
-    bool failed = text.failed || k->top.failed || k->body.failed;
-    const char *copy = weft_arena_strndup(arena, text.at ? text.at : "", text.len);
-    weft_buf_finish(&text);
+    bool failed = k->top.failed || k->body.failed;
+    const char *copy = weft_buf_keep(&text, arena);
     if (failed)
         cu->out_of_memory = true;
     weft_bundle_arg *arg = weft_arena_array(arena, k->param.len, sizeof *arg);
@@ -578,13 +575,7 @@ weft_err weft_cuda__sources(weft_cuda *cu, weft_cuda_source **out, uint32_t *out
             kernel[k - first] = cu->made.at[k].name;
             origin[k - first] = cu->made.at[k].origin;
         }
-        source[i] = (weft_cuda_source){weft_arena_strndup(arena, text.at ? text.at : "", text.len),
-                                       kernel, origin, last - first};
-        bool failed = text.failed;
-        weft_buf_finish(&text);
-        if (failed)
-            return weft_diag_error(cu->code->diag, WEFT_ERR_NOMEM, (weft_where){0},
-                                   "out of memory while writing kernels");
+        source[i] = (weft_cuda_source){weft_buf_keep(&text, arena), kernel, origin, last - first};
     }
     *out = source;
     *out_n = n;

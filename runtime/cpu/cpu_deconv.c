@@ -7,6 +7,7 @@
  * [ci, w]; its rows are interleaved into the lines of the result. */
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_int.h"
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/cpu/cpu_window.h"
 
 enum { CHUNK = 256, ROWS = 8, TAPS_MAX = 64, WIDE = 64, NARROW = 16 };
@@ -140,7 +141,7 @@ weft_err weft_cpu__prepare_deconv(weft_prep *p)
     const weft_tensor *x = &p->in[0].tensor, *w = &p->in[1].tensor;
     if (!is_disjoint(p))
         return WEFT_ERR_OK;
-    deconv_kernel *k = calloc(1, sizeof *k);
+    deconv_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return WEFT_ERR_NOMEM;
     bool is_2d = x->rank == 4;

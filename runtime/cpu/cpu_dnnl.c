@@ -1,5 +1,6 @@
 /* Kernels made of oneDNN primitives, and weights packed for them. */
 #include "runtime/cpu/cpu_dnnl_int.h"
+#include "runtime/cpu/cpu_memory.h"
 
 #include "base/num.h"
 #include "runtime/cpu/cpu_team.h"
@@ -107,9 +108,9 @@ static bool execute_reorder(weft_cpu *cpu, const weft_dnnl_md *from, const void 
 {
     weft_dnnl_scope scope = {.engine = cpu->dnnl_engine};
     const weft_dnnl_pd *pd = weft_dnnl__reorder(&scope, from, to);
-    bool done = pd != NULL;
+    const weft_dnnl_md *md = pd ? weft_dnnl__pd_md(&scope, pd, dnnl_query_scratchpad_md, 0) : NULL;
+    bool done = pd && !weft_cpu__lacked_memory();
     if (done) {
-        const weft_dnnl_md *md = weft_dnnl__pd_md(&scope, pd, dnnl_query_scratchpad_md, 0);
         uint64_t room = scratch_room(md);
         void *scratch =
             room ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -253,7 +254,7 @@ static weft_err make_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *f
                           const weft_dnnl_md *to, const weft_cpu_format *format,
                           weft_cpu_pack **out)
 {
-    weft_cpu_pack *pack = calloc(1, sizeof *pack);
+    weft_cpu_pack *pack = weft_cpu__calloc(1, sizeof *pack);
     if (!pack)
         return WEFT_ERR_NOMEM;
     pack->room = weft_cpu__room(format ? format->bytes : weft_dnnl__md_bytes(to));
@@ -387,7 +388,7 @@ uint64_t weft_cpu__packed_bytes(weft_engine *e)
 
 dnnl_kernel *weft_dnnl__create(weft_prep *p)
 {
-    dnnl_kernel *k = calloc(1, sizeof *k);
+    dnnl_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (k) {
         k->engine = p->engine;
         k->stream = weft_cpu__of(p)->dnnl_stream;
@@ -504,7 +505,7 @@ static bool bind_value(dnnl_kernel *k, dnnl_call *s, weft_dnnl_scope *scope,
 {
     const int64_t dim = c->n;
     size_t bytes = c->n * sizeof(float);
-    void *copy = k->n_value < DNNL_VALUE_MAX ? malloc(bytes) : NULL;
+    void *copy = k->n_value < DNNL_VALUE_MAX ? weft_cpu__malloc(bytes) : NULL;
     if (!copy)
         return false;
     memcpy(copy, c->values, bytes);

@@ -6,6 +6,7 @@
  * by b's scale alone, its first post-op multiplies by a's scale, one element in memory, and the
  * zero point is converted from the byte in memory to the i32 that oneDNN reads. */
 #include "runtime/cpu/cpu_dnnl_qproduct_int.h"
+#include "runtime/cpu/cpu_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static bool read_scales(weft_prep *p, qproduct *q)
     if (!b->weight || b->tensor.dtype != WEFT_DTYPE_I8 || b->layout != WEFT_LAYOUT_PLAIN ||
         !is_zero(zero) || !s->tensor.data || (n != 1 && n != q->cols))
         return false;
-    q->scale = malloc((size_t)n * sizeof *q->scale);
+    q->scale = weft_cpu__malloc((size_t)n * sizeof *q->scale);
     if (!q->scale)
         return false;
     for (int64_t i = 0; i < n; i++) {
@@ -119,7 +120,7 @@ static bool read_bias(weft_prep *p, qproduct *q)
     q->adds_bias = q->at_run;
     if (q->adds_bias)
         return true;
-    q->bias = malloc((size_t)q->cols * sizeof *q->bias);
+    q->bias = weft_cpu__malloc((size_t)q->cols * sizeof *q->bias);
     if (!q->bias)
         return false;
     for (int64_t i = 0; i < q->cols; i++) {
@@ -233,7 +234,7 @@ static weft_err bind_all(weft_prep *p, qproduct *q, dnnl_kernel *k, dnnl_call *s
         weft_dnnl__set(p, k, pd);
         return WEFT_ERR_OK;
     }
-    q_kernel *outer = calloc(1, sizeof *outer);
+    q_kernel *outer = weft_cpu__calloc(1, sizeof *outer);
     if (!outer || !bind_zero(p, q, k, s, outer)) {
         free(outer);
         return outer ? WEFT_ERR_UNSUP : WEFT_ERR_NOMEM;

@@ -1,6 +1,7 @@
 /* Preparing element-wise programs: loops over the result's memory, strides of the operands, buffers
  * for steps, and the block size. cpu_ew.c runs them. */
 #include "runtime/cpu/cpu_ew_int.h"
+#include "runtime/cpu/cpu_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,7 @@ static bool pad_channels(const weft_slot *in, const weft_slot *out, const ew_ord
     int64_t n = (channels + block - 1) / block * block;
     if (!in->weight || weft_slot_numel(in) != channels)
         return false;
-    to->own = calloc((size_t)n, sizeof *to->own);
+    to->own = weft_cpu__calloc((size_t)n, sizeof *to->own);
     if (!to->own)
         return false;
     for (int64_t i = 0; i < channels; i++)
@@ -643,7 +644,7 @@ weft_err weft_cpu__ew_create(weft_prep *p, const weft_step *step, uint32_t n_ste
         !dtype_fits(p->out[0].tensor.dtype) || p->out[0].tensor.dtype == WEFT_DTYPE_BOOL ||
         (acc && p->out[0].tensor.dtype != WEFT_DTYPE_F32))
         return WEFT_ERR_OK;
-    weft_cpu_ew *ew = calloc(1, sizeof *ew);
+    weft_cpu_ew *ew = weft_cpu__calloc(1, sizeof *ew);
     if (!ew)
         return WEFT_ERR_NOMEM;
     if (init_ew(p, step, n_step, acc, ew))

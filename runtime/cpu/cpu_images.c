@@ -1,5 +1,6 @@
 /* A launch over a batch of images as runs of a kernel for fewer of them. */
 #include "runtime/cpu/cpu_images.h"
+#include "runtime/cpu/cpu_memory.h"
 
 #include <stdio.h>
 
@@ -74,7 +75,7 @@ bool weft_cpu__images(const weft_prep *p, int64_t images, uint32_t first_weight,
 
 weft_err weft_cpu__set_images(weft_prep *p, const weft_cpu_images *images, weft_prep *part)
 {
-    part_kernel *k = calloc(1, sizeof *k);
+    part_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k) {
         destroy_part(part->destroy, part->state);
         return WEFT_ERR_NOMEM;

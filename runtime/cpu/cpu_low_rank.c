@@ -9,6 +9,7 @@
  * or columns of a block of rows that was transposed for it. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/cpu/cpu_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,7 +237,7 @@ weft_err weft_cpu__prepare_low_rank(weft_prep *p)
     uint64_t bytes = 0;
     if (p->in[0].tensor.rank != 2 || y->rank != 2)
         return WEFT_ERR_OK;
-    low_rank_kernel *k = calloc(1, sizeof *k);
+    low_rank_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return WEFT_ERR_NOMEM;
     k->engine = p->engine;

@@ -5,6 +5,7 @@
  * memcpy, a tiled transposition, or a plain loop. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/kernel/kernel.h"
 
 #include <stdlib.h>
@@ -106,10 +107,10 @@ static void destroy_moves(void *state)
 weft_err weft_cpu__set_moves(weft_prep *p, const weft_copy_box *box, uint32_t n, size_t size,
                              const char *variant)
 {
-    weft_moves *m = calloc(1, sizeof *m);
+    weft_moves *m = weft_cpu__calloc(1, sizeof *m);
     if (!m)
         return WEFT_ERR_NOMEM;
-    m->box = calloc(n ? n : 1, sizeof *m->box);
+    m->box = weft_cpu__calloc(n ? n : 1, sizeof *m->box);
     if (!m->box) {
         free(m);
         return WEFT_ERR_NOMEM;
@@ -216,7 +217,7 @@ weft_err weft_cpu__prepare_concat(weft_prep *p)
     bool blocked = out->layout != WEFT_LAYOUT_PLAIN;
     if (axis < 0 || p->n_in > 1024 || (blocked && axis > 1))
         return WEFT_ERR_OK;
-    weft_copy_box *box = calloc(p->n_in + 1, sizeof *box);
+    weft_copy_box *box = weft_cpu__calloc(p->n_in + 1, sizeof *box);
     if (!box)
         return WEFT_ERR_NOMEM;
     split_at(out, axis, block, &rows, &len, &inner);
@@ -254,7 +255,7 @@ weft_err weft_cpu__prepare_split(weft_prep *p)
     int64_t rows, len, inner, at = 0;
     if (axis < 0 || !all_plain(p) || p->n_out > 1024)
         return WEFT_ERR_OK;
-    weft_copy_box *box = calloc(p->n_out + 1, sizeof *box);
+    weft_copy_box *box = weft_cpu__calloc(p->n_out + 1, sizeof *box);
     if (!box)
         return WEFT_ERR_NOMEM;
     split_at(in, axis, 1, &rows, &len, &inner);

@@ -1,5 +1,6 @@
 /* Normalisation, softmax and reductions of f32, by rows. */
 #include "runtime/cpu/cpu_int.h"
+#include "runtime/cpu/cpu_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static void destroy_rows(void *state)
 
 static rows_kernel *create_rows(weft_prep *p, weft_kernel_fn run, const char *variant)
 {
-    rows_kernel *k = calloc(1, sizeof *k);
+    rows_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return NULL;
     k->vec = weft_cpu__of(p)->vec;
@@ -262,8 +263,8 @@ weft_err weft_cpu__prepare_batch_norm(weft_prep *p)
     k->channels = blocked ? (channels + 15) / 16 : channels;
     k->rows = x->tensor.dim[0] * k->channels;
     k->n = blocked ? plane * 16 : plane;
-    k->scale = calloc((size_t)channels + 16, sizeof *k->scale);
-    k->shift = calloc((size_t)channels + 16, sizeof *k->shift);
+    k->scale = weft_cpu__calloc((size_t)channels + 16, sizeof *k->scale);
+    k->shift = weft_cpu__calloc((size_t)channels + 16, sizeof *k->shift);
     if (!k->scale || !k->shift) {
         destroy_rows(k);
         p->run = NULL;

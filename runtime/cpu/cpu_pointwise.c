@@ -7,6 +7,7 @@
  * are slower with costly activations (silu, gelu) and for blocks of channels that are not full. */
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_ew_int.h"
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/cpu/cpu_window.h"
 
 #include <math.h>
@@ -253,7 +254,7 @@ static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool *out_done
     k->panels = (y->dim[1] + WEFT_VEC_PANEL - 1) / WEFT_VEC_PANEL;
     k->lo = -INFINITY;
     k->hi = INFINITY;
-    k->bias = calloc((size_t)(k->panels * WEFT_VEC_PANEL), sizeof *k->bias);
+    k->bias = weft_cpu__calloc((size_t)(k->panels * WEFT_VEC_PANEL), sizeof *k->bias);
     if (!k->bias)
         return WEFT_ERR_NOMEM;
     for (int64_t c = 0; p->n_in > 2 && p->in[2].present && c < y->dim[1]; c++)
@@ -268,7 +269,7 @@ weft_err weft_cpu__prepare_pointwise(weft_prep *p)
     bool done = false;
     if (!is_pointwise(p))
         return WEFT_ERR_OK;
-    pointwise_kernel *k = calloc(1, sizeof *k);
+    pointwise_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return WEFT_ERR_NOMEM;
     k->vec = weft_cpu__of(p)->vec;

@@ -8,6 +8,7 @@
  * Operand b is packed [part][panel][tap][pair][32][2], a weight once per engine, another factor at
  * each run. Depthwise convolutions multiply channels by channels. */
 #include "base/num.h"
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/cpu/cpu_qgemm.h"
 #include "runtime/cpu/cpu_window.h"
 
@@ -424,7 +425,7 @@ static bool is_plain(const weft_slot *s)
 static bool find_matrices(const weft_slot *b, const weft_slot *y, qgemm *k)
 {
     int32_t batch = y->tensor.rank - 2, shift = y->tensor.rank - b->tensor.rank;
-    k->b_of = calloc((size_t)k->images + 1, sizeof *k->b_of);
+    k->b_of = weft_cpu__calloc((size_t)k->images + 1, sizeof *k->b_of);
     if (!k->b_of || shift < 0)
         return false;
     for (int64_t i = 0; i < k->images; i++) {
@@ -508,8 +509,8 @@ static bool list_offsets(qgemm *k, const weft_cpu_window *w, const int64_t *out,
         dilation[skip + i] = w->dilation[i];
         stride[skip + i] = w->stride[i];
     }
-    k->row = malloc((size_t)k->rows * sizeof *k->row);
-    k->tap = malloc((size_t)k->taps * sizeof *k->tap);
+    k->row = weft_cpu__malloc((size_t)k->rows * sizeof *k->row);
+    k->tap = weft_cpu__malloc((size_t)k->taps * sizeof *k->tap);
     if (!k->row || !k->tap)
         return false;
     for (int64_t i = 0; i < k->rows; i++) {
@@ -606,7 +607,7 @@ static weft_err prepare_steps(const weft_prep *p, qgemm *k)
     out.tensor.dtype = WEFT_DTYPE_F32;
     real.out = &out;
     WEFT_TRY(weft_cpu__ew_create(&real, step, steps->n, true, &k->ew));
-    k->ew_arg = calloc(p->n_in + 2, sizeof *k->ew_arg);
+    k->ew_arg = weft_cpu__calloc(p->n_in + 2, sizeof *k->ew_arg);
     return !k->ew ? WEFT_ERR_UNSUP : k->ew_arg ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
@@ -644,7 +645,7 @@ static weft_err prepare(weft_prep *p, qgemm *k)
         pad_image(k, &window, &p->in[WEFT_QLINEAR_A], &p->out[0], out);
         if (!list_offsets(k, &window, out, pixel))
             return WEFT_ERR_NOMEM;
-    } else if (!(k->tap = calloc(1, sizeof *k->tap))) {
+    } else if (!(k->tap = weft_cpu__calloc(1, sizeof *k->tap))) {
         return WEFT_ERR_NOMEM;
     }
     WEFT_TRY(prepare_steps(p, k));
@@ -658,7 +659,7 @@ static weft_err prepare(weft_prep *p, qgemm *k)
 
 weft_err weft_cpu__prepare_qgemm(weft_prep *p)
 {
-    qgemm *k = calloc(1, sizeof *k);
+    qgemm *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return WEFT_ERR_NOMEM;
     k->vec = weft_cpu__of(p)->vec;

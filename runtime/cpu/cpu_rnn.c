@@ -6,6 +6,7 @@
  * block runs all its time steps on one thread. A single block shares out the product with R.
  *
  * With quantize_state W and R are bytes: both products are of words of 16 bits, exactly. */
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/cpu/cpu_qgemm.h"
 
 #include "base/num.h"
@@ -642,7 +643,7 @@ static void split_batch(rnn_kernel *k)
 
 static rnn_kernel *create_rnn(weft_prep *p, const weft_rnn_layer *n)
 {
-    rnn_kernel *k = calloc(1, sizeof *k);
+    rnn_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return NULL;
     k->n = *n;

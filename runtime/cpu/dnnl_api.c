@@ -17,7 +17,8 @@ dnnl_status_t weft_dnnl__engine_open(dnnl_engine_t *engine, dnnl_stream_t *strea
     dnnl_status_t status = dnnl_engine_create(engine, dnnl_cpu, 0);
     if (status != dnnl_success)
         return status;
-    if (dnnl_get_primitive_cache_capacity(&capacity) == dnnl_success && capacity > CACHE_PRIMITIVES)
+    if (weft_dnnl__done(dnnl_get_primitive_cache_capacity(&capacity)) &&
+        capacity > CACHE_PRIMITIVES)
         (void)dnnl_set_primitive_cache_capacity(CACHE_PRIMITIVES);
     status = dnnl_stream_create(stream, *engine, dnnl_stream_default_flags);
     if (status != dnnl_success)
@@ -59,7 +60,7 @@ struct weft_dnnl_item {
 
 static weft_dnnl_item *new_item(weft_dnnl_scope *scope)
 {
-    weft_dnnl_item *item = calloc(1, sizeof *item);
+    weft_dnnl_item *item = weft_cpu__calloc(1, sizeof *item);
     if (item) {
         item->next = scope->item;
         scope->item = item;
@@ -147,9 +148,9 @@ static bool append_post_op(dnnl_post_ops_t ops, const weft_dnnl_post *post)
         return weft_dnnl__append_sum(ops, post);
     case dnnl_binary:
         return post->md &&
-               dnnl_post_ops_append_binary(ops, post->alg, post->md->desc) == dnnl_success;
+               weft_dnnl__done(dnnl_post_ops_append_binary(ops, post->alg, post->md->desc));
     case dnnl_prelu:
-        return dnnl_post_ops_append_prelu(ops, post->mask) == dnnl_success;
+        return weft_dnnl__done(dnnl_post_ops_append_prelu(ops, post->mask));
     default:
         return false;
     }
@@ -158,19 +159,19 @@ static bool append_post_op(dnnl_post_ops_t ops, const weft_dnnl_post *post)
 static bool set_attr(dnnl_primitive_attr_t attr, const weft_dnnl_attr *from, weft_dnnl_masks masks)
 {
     dnnl_post_ops_t ops;
-    if (dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) != dnnl_success)
+    if (!weft_dnnl__done(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user)))
         return false;
     if (!from)
         return true;
     weft_dnnl_attr a = *from;
     if (!weft_dnnl__lower_quant(&a) || !weft_dnnl__post_ops_are_sound(&a) ||
-        dnnl_post_ops_create(&ops) != dnnl_success)
+        !weft_dnnl__done(dnnl_post_ops_create(&ops)))
         return false;
     bool done = true;
     for (uint32_t i = 0; i < a.n_post && done; i++)
         done = append_post_op(ops, &a.post[i]);
     done = done && weft_dnnl__set_quant(attr, &a.quant, masks) &&
-           dnnl_primitive_attr_set_post_ops(attr, ops) == dnnl_success;
+           weft_dnnl__done(dnnl_primitive_attr_set_post_ops(attr, ops));
     dnnl_post_ops_destroy(ops);
     return done;
 }
@@ -179,7 +180,7 @@ static bool set_attr(dnnl_primitive_attr_t attr, const weft_dnnl_attr *from, wef
 static dnnl_primitive_attr_t create_attr(const weft_dnnl_attr *from, weft_dnnl_masks masks)
 {
     dnnl_primitive_attr_t attr;
-    if (dnnl_primitive_attr_create(&attr) != dnnl_success)
+    if (!weft_dnnl__done(dnnl_primitive_attr_create(&attr)))
         return NULL;
     if (set_attr(attr, from, masks))
         return attr;
@@ -212,7 +213,7 @@ static weft_dnnl_pd *describe(weft_dnnl_scope *scope, const weft_dnnl_op *op,
 {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_attr_t attr = create_attr(from, masks);
-    bool done = attr && weft_dnnl__describe(&pd, scope->engine, op, attr) == dnnl_success;
+    bool done = attr && weft_dnnl__done(weft_dnnl__describe(&pd, scope->engine, op, attr));
     if (attr)
         dnnl_primitive_attr_destroy(attr);
     return done ? own_pd(scope, pd) : NULL;
@@ -290,8 +291,8 @@ weft_dnnl_pd *weft_dnnl__reorder(weft_dnnl_scope *scope, const weft_dnnl_md *fro
 {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_attr_t attr = from && to ? create_attr(NULL, (weft_dnnl_masks){0}) : NULL;
-    bool done = attr && dnnl_reorder_primitive_desc_create(&pd, from->desc, scope->engine, to->desc,
-                                                           scope->engine, attr) == dnnl_success;
+    bool done = attr && weft_dnnl__done(dnnl_reorder_primitive_desc_create(
+                            &pd, from->desc, scope->engine, to->desc, scope->engine, attr));
     if (attr)
         dnnl_primitive_attr_destroy(attr);
     return done ? own_pd(scope, pd) : NULL;
@@ -324,7 +325,7 @@ bool weft_dnnl__is_slow(const weft_dnnl_pd *pd)
 dnnl_primitive_t weft_dnnl__primitive_create(const weft_dnnl_pd *pd)
 {
     dnnl_primitive_t prim;
-    return dnnl_primitive_create(&prim, pd->pd) == dnnl_success ? prim : NULL;
+    return weft_dnnl__done(dnnl_primitive_create(&prim, pd->pd)) ? prim : NULL;
 }
 
 void weft_dnnl__primitive_destroy(dnnl_primitive_t prim)
@@ -336,14 +337,14 @@ void weft_dnnl__primitive_destroy(dnnl_primitive_t prim)
 dnnl_memory_t weft_dnnl__memory_create(dnnl_engine_t engine, const weft_dnnl_md *md, void *at)
 {
     dnnl_memory_t memory;
-    if (!md || dnnl_memory_create(&memory, md->desc, engine, at) != dnnl_success)
+    if (!md || !weft_dnnl__done(dnnl_memory_create(&memory, md->desc, engine, at)))
         return NULL;
     return memory;
 }
 
 bool weft_dnnl__memory_move(dnnl_memory_t memory, void *at)
 {
-    return dnnl_memory_set_data_handle(memory, at) == dnnl_success;
+    return weft_dnnl__done(dnnl_memory_set_data_handle(memory, at));
 }
 
 void weft_dnnl__memory_destroy(dnnl_memory_t memory)
@@ -355,5 +356,5 @@ void weft_dnnl__memory_destroy(dnnl_memory_t memory)
 bool weft_dnnl__execute(dnnl_primitive_t prim, dnnl_stream_t stream, uint32_t n,
                         const dnnl_exec_arg_t *arg)
 {
-    return dnnl_primitive_execute(prim, stream, (int)n, arg) == dnnl_success;
+    return weft_dnnl__done(dnnl_primitive_execute(prim, stream, (int)n, arg));
 }

@@ -3,9 +3,18 @@
 #ifndef WEFT_RUNTIME_CPU_DNNL_API_INT_H
 #define WEFT_RUNTIME_CPU_DNNL_API_INT_H
 
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/cpu/dnnl_api.h"
 
 #include <oneapi/dnnl/dnnl.h>
+
+/* Whether the call succeeded; notes lack of memory. */
+static inline bool weft_dnnl__done(dnnl_status_t status)
+{
+    if (status == dnnl_out_of_memory)
+        weft_cpu__note_lack();
+    return status == dnnl_success;
+}
 
 /* The library's descriptors of memory; NULL: failed. */
 void *weft_dnnl__desc_by_tag(int rank, const int64_t *dim, dnnl_data_type_t type,

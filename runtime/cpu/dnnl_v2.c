@@ -12,7 +12,7 @@
 /* A struct on the heap; frees it unless `status` is success. */
 static void *checked(dnnl_memory_desc_t *desc, dnnl_status_t status)
 {
-    if (status == dnnl_success)
+    if (weft_dnnl__done(status))
         return desc;
     free(desc);
     return NULL;
@@ -21,27 +21,27 @@ static void *checked(dnnl_memory_desc_t *desc, dnnl_status_t status)
 void *weft_dnnl__desc_by_tag(int rank, const int64_t *dim, dnnl_data_type_t type,
                              dnnl_format_tag_t tag)
 {
-    dnnl_memory_desc_t *desc = calloc(1, sizeof *desc);
+    dnnl_memory_desc_t *desc = weft_cpu__calloc(1, sizeof *desc);
     return desc ? checked(desc, dnnl_memory_desc_init_by_tag(desc, rank, dim, type, tag)) : NULL;
 }
 
 void *weft_dnnl__desc_by_strides(int rank, const int64_t *dim, dnnl_data_type_t type,
                                  const int64_t *stride)
 {
-    dnnl_memory_desc_t *desc = calloc(1, sizeof *desc);
+    dnnl_memory_desc_t *desc = weft_cpu__calloc(1, sizeof *desc);
     return desc ? checked(desc, dnnl_memory_desc_init_by_strides(desc, rank, dim, type, stride))
                 : NULL;
 }
 
 void *weft_dnnl__desc_part(const void *whole, const int64_t *dim, const int64_t *offset)
 {
-    dnnl_memory_desc_t *desc = calloc(1, sizeof *desc);
+    dnnl_memory_desc_t *desc = weft_cpu__calloc(1, sizeof *desc);
     return desc ? checked(desc, dnnl_memory_desc_init_submemory(desc, whole, dim, offset)) : NULL;
 }
 
 void *weft_dnnl__desc_copy(const void *desc)
 {
-    dnnl_memory_desc_t *copy = malloc(sizeof *copy);
+    dnnl_memory_desc_t *copy = weft_cpu__malloc(sizeof *copy);
     if (copy)
         memcpy(copy, desc, sizeof *copy);
     return copy;
@@ -132,14 +132,14 @@ bool weft_dnnl__post_ops_are_sound(const weft_dnnl_attr *a)
 
 bool weft_dnnl__append_eltwise(dnnl_post_ops_t ops, const weft_dnnl_post *post)
 {
-    return dnnl_post_ops_append_eltwise(ops, 1.0f, post->alg, post->alpha, post->beta) ==
-           dnnl_success;
+    return weft_dnnl__done(
+        dnnl_post_ops_append_eltwise(ops, 1.0f, post->alg, post->alpha, post->beta));
 }
 
 bool weft_dnnl__append_sum(dnnl_post_ops_t ops, const weft_dnnl_post *post)
 {
-    return dnnl_post_ops_append_sum_v3(ops, post->alpha, post->zero_point, post->type) ==
-           dnnl_success;
+    return weft_dnnl__done(
+        dnnl_post_ops_append_sum_v3(ops, post->alpha, post->zero_point, post->type));
 }
 
 /* -- Quantisation --------------------------------------------------------------------------- */
@@ -216,13 +216,13 @@ static bool set_scales(dnnl_primitive_attr_t attr, const weft_dnnl_quant *q, int
     if (q->n_sw == 0)
         return true;
     if (q->scale_at_run)
-        return dnnl_primitive_attr_set_output_scales(attr, 1, mask, &at_run) == dnnl_success;
-    float *scale = malloc(q->n_sw * sizeof *scale);
+        return weft_dnnl__done(dnnl_primitive_attr_set_output_scales(attr, 1, mask, &at_run));
+    float *scale = weft_cpu__malloc(q->n_sw * sizeof *scale);
     if (!scale)
         return false;
     for (uint32_t i = 0; i < q->n_sw; i++)
         scale[i] = q->sx * q->sw[i];
-    bool done = dnnl_primitive_attr_set_output_scales(attr, q->n_sw, mask, scale) == dnnl_success;
+    bool done = weft_dnnl__done(dnnl_primitive_attr_set_output_scales(attr, q->n_sw, mask, scale));
     free(scale);
     return done;
 }
@@ -230,7 +230,7 @@ static bool set_scales(dnnl_primitive_attr_t attr, const weft_dnnl_quant *q, int
 static bool set_zero_point(dnnl_primitive_attr_t attr, int arg, int32_t value)
 {
     return value == 0 ||
-           dnnl_primitive_attr_set_zero_points(attr, arg, 1, 0, &value) == dnnl_success;
+           weft_dnnl__done(dnnl_primitive_attr_set_zero_points(attr, arg, 1, 0, &value));
 }
 
 bool weft_dnnl__set_quant(dnnl_primitive_attr_t attr, const weft_dnnl_quant *q,

@@ -10,15 +10,15 @@ void *weft_dnnl__desc_by_tag(int rank, const int64_t *dim, dnnl_data_type_t type
                              dnnl_format_tag_t tag)
 {
     dnnl_memory_desc_t desc;
-    return dnnl_memory_desc_create_with_tag(&desc, rank, dim, type, tag) == dnnl_success ? desc
-                                                                                         : NULL;
+    return weft_dnnl__done(dnnl_memory_desc_create_with_tag(&desc, rank, dim, type, tag)) ? desc
+                                                                                          : NULL;
 }
 
 void *weft_dnnl__desc_by_strides(int rank, const int64_t *dim, dnnl_data_type_t type,
                                  const int64_t *stride)
 {
     dnnl_memory_desc_t desc;
-    return dnnl_memory_desc_create_with_strides(&desc, rank, dim, type, stride) == dnnl_success
+    return weft_dnnl__done(dnnl_memory_desc_create_with_strides(&desc, rank, dim, type, stride))
                ? desc
                : NULL;
 }
@@ -26,14 +26,14 @@ void *weft_dnnl__desc_by_strides(int rank, const int64_t *dim, dnnl_data_type_t 
 void *weft_dnnl__desc_part(const void *whole, const int64_t *dim, const int64_t *offset)
 {
     dnnl_memory_desc_t desc;
-    return dnnl_memory_desc_create_submemory(&desc, whole, dim, offset) == dnnl_success ? desc
-                                                                                        : NULL;
+    return weft_dnnl__done(dnnl_memory_desc_create_submemory(&desc, whole, dim, offset)) ? desc
+                                                                                         : NULL;
 }
 
 void *weft_dnnl__desc_copy(const void *desc)
 {
     dnnl_memory_desc_t copy;
-    return dnnl_memory_desc_clone(&copy, desc) == dnnl_success ? copy : NULL;
+    return weft_dnnl__done(dnnl_memory_desc_clone(&copy, desc)) ? copy : NULL;
 }
 
 void weft_dnnl__desc_destroy(void *desc)
@@ -80,12 +80,13 @@ bool weft_dnnl__append_eltwise(dnnl_post_ops_t ops, const weft_dnnl_post *post)
 {
     bool swish = post->alg == dnnl_eltwise_hardswish;
     float alpha = swish ? 1.0f / 6 : post->alpha, beta = swish ? 0.5f : post->beta;
-    return dnnl_post_ops_append_eltwise(ops, post->alg, alpha, beta) == dnnl_success;
+    return weft_dnnl__done(dnnl_post_ops_append_eltwise(ops, post->alg, alpha, beta));
 }
 
 bool weft_dnnl__append_sum(dnnl_post_ops_t ops, const weft_dnnl_post *post)
 {
-    return dnnl_post_ops_append_sum(ops, post->alpha, post->zero_point, post->type) == dnnl_success;
+    return weft_dnnl__done(
+        dnnl_post_ops_append_sum(ops, post->alpha, post->zero_point, post->type));
 }
 
 /* -- Quantisation --------------------------------------------------------------------------- */
@@ -115,15 +116,15 @@ bool weft_dnnl__set_quant(dnnl_primitive_attr_t attr, const weft_dnnl_quant *q,
 {
     int mask = q->n_sw > 1 ? masks.weights : 0;
     return (!has_sx(q) ||
-            dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_SRC, 0) == dnnl_success) &&
+            weft_dnnl__done(dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_SRC, 0))) &&
            (q->n_sw == 0 ||
-            dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_WEIGHTS, mask) == dnnl_success) &&
+            weft_dnnl__done(dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_WEIGHTS, mask))) &&
            (!has_sy(q) ||
-            dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_DST, 0) == dnnl_success) &&
+            weft_dnnl__done(dnnl_primitive_attr_set_scales_mask(attr, DNNL_ARG_DST, 0))) &&
            ((q->zx == 0 && !q->zx_at_run) ||
-            dnnl_primitive_attr_set_zero_points_mask(attr, DNNL_ARG_SRC, 0) == dnnl_success) &&
+            weft_dnnl__done(dnnl_primitive_attr_set_zero_points_mask(attr, DNNL_ARG_SRC, 0))) &&
            (q->zy == 0 ||
-            dnnl_primitive_attr_set_zero_points_mask(attr, DNNL_ARG_DST, 0) == dnnl_success);
+            weft_dnnl__done(dnnl_primitive_attr_set_zero_points_mask(attr, DNNL_ARG_DST, 0)));
 }
 
 uint32_t weft_dnnl__quant_args(const weft_dnnl_quant *q, weft_dnnl_const *out)

@@ -2,6 +2,7 @@
 #include "base/cpus.h"
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_int.h"
+#include "runtime/cpu/cpu_memory.h"
 #include "runtime/cpu/cpu_team.h"
 #include "runtime/kernel/kernel.h"
 
@@ -73,7 +74,7 @@ static void close_cpu(weft_engine *e)
 
 static weft_err open_cpu(weft_engine *e, weft_diag *diag)
 {
-    weft_cpu *cpu = calloc(1, sizeof *cpu);
+    weft_cpu *cpu = weft_cpu__calloc(1, sizeof *cpu);
     if (!cpu)
         return WEFT_ERR_NOMEM;
     e->device = cpu;
@@ -149,13 +150,29 @@ static uint32_t threads_for(const weft_prep *p)
     return ns < least_ns ? 1 : threads;
 }
 
+static weft_err drop_kernel(weft_prep *p)
+{
+    if (p->run && p->destroy)
+        p->destroy(p->state);
+    else if (p->run)
+        free(p->state);
+    p->run = NULL;
+    p->state = NULL;
+    p->destroy = NULL;
+    return WEFT_ERR_NOMEM;
+}
+
 static weft_err prepare_kernel(weft_prep *p)
 {
     if (!has_empty(p))
         for (size_t i = 0; i < sizeof kernel_table / sizeof *kernel_table; i++) {
             if (kernel_table[i].op != p->op)
                 continue;
+            weft_cpu__watch_memory();
             WEFT_TRY(kernel_table[i].fn(p));
+            /* Another kernel than without the lack of memory would be chosen. */
+            if (weft_cpu__lacked_memory())
+                return drop_kernel(p);
             if (p->run)
                 return WEFT_ERR_OK;
             p->scratch_bytes = 0;

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char version[] = WEFT_SERVE_MODEL_VERSION;
@@ -171,10 +172,31 @@ const char *const *weft_oip__extensions(size_t *out_n)
     return extensions;
 }
 
+/* jansson leaves out of a document what it has no memory for: such a document is no answer. */
+static _Thread_local bool lacked_memory;
+
+static void *alloc_json(size_t size)
+{
+    void *at = malloc(size);
+    lacked_memory = lacked_memory || !at;
+    return at;
+}
+
+void weft_oip__watch_memory(void)
+{
+    json_set_alloc_funcs(alloc_json, free);
+}
+
+/* NULL: no memory, for any part of the document. Takes root. */
 static char *dump(json_t *root)
 {
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
+    if (lacked_memory) {
+        lacked_memory = false;
+        free(text);
+        return NULL;
+    }
     return text;
 }
 

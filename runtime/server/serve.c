@@ -4,6 +4,7 @@
  * are accepted, requests are answered until drain_timeout_s has passed, and the remaining ones get
  * 503. A second signal ends at once. */
 #include "runtime/server/access_int.h"
+#include "runtime/server/oip_int.h"
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
@@ -50,11 +51,14 @@ static void on_signal(void *user, uint32_t events)
     server *s = user;
     struct signalfd_siginfo info;
     (void)events;
-    while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
+    ssize_t n = 0;
+    while ((n = read(s->signals, &info, sizeof info)) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGHUP && s->front.reload)
             read_again(s);
         else
             s->n_signals += info.ssi_signo != SIGHUP;
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        s->n_signals++; /* there is one that cannot be read */
 }
 
 static void beat(server *s)
@@ -199,6 +203,7 @@ static weft_err run(server *s, weft_diag *diag)
 weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
 {
     server s = {.options = options, .signals = -1};
+    weft_oip__watch_memory();
     weft_log__configure(options->log_json, options->log_level);
     weft_err err = open_server(&s, diag);
     if (err == WEFT_ERR_OK)

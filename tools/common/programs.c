@@ -1,7 +1,6 @@
-/* Programs of Weft: where they are, and their main function. */
+/* Programs of Weft: where they are. */
 #include "tools/common/programs.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,22 +36,4 @@ bool weft_program_find(const char *program, char out[WEFT_PROGRAM_PATH_MAX])
         "; the environment variable WEFT_LIBEXEC may name its folder\n",
         program, (int)len, self, (int)len, self);
     return false;
-}
-
-int weft_program_run(const char *program, const weft_verb *const *verb, int argc, char **argv)
-{
-    signal(SIGPIPE, SIG_IGN);
-    for (; argc > 1 && *verb; verb++) {
-        if (strcmp((*verb)->name, argv[1]) != 0)
-            continue;
-        int code = (*verb)->run(argc - 1, argv + 1);
-        if (fflush(stdout) != 0 || ferror(stdout)) {
-            perror("weft: standard output");
-            return code ? code : WEFT_EXIT_FAILED;
-        }
-        return code;
-    }
-    fprintf(stderr, "%s: no verb '%s'; `weft --help` lists the verbs\n", program,
-            argc > 1 ? argv[1] : "");
-    return WEFT_EXIT_USAGE;
 }

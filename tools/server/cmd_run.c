@@ -155,6 +155,8 @@ static int run_run(int argc, char **argv)
         code = weft_options_parse_one(&weft_verb_run, argc, argv, o, "bundle", &o->bundle);
         if (code < 0)
             code = weft_tool_report(diag, run_model(o, arena, diag, &differs));
+    } else {
+        code = weft_tool_report(diag, WEFT_ERR_NOMEM);
     }
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);

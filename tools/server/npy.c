@@ -126,9 +126,8 @@ weft_err weft_npy_save(const char *path, const weft_tensor *t, weft_diag *diag)
     for (int32_t i = 0; i < t->rank; i++)
         weft_buf_printf(&dict, "%lld,%s", (long long)t->dim[i], i + 1 < t->rank ? " " : "");
     weft_buf_puts(&dict, "), }");
-    while ((MAGIC_LEN + 4 + dict.len + 1) % HEADER_ALIGN)
-        weft_buf_putc(&dict, ' ');
-    weft_buf_putc(&dict, '\n');
+    size_t over = (MAGIC_LEN + 4 + dict.len + 1) % HEADER_ALIGN;
+    weft_buf_printf(&dict, "%*s\n", over ? (int)(HEADER_ALIGN - over) : 0, "");
     weft_buf_add(&file, magic, MAGIC_LEN);
     const char head[4] = {1, 0, (char)(dict.len & 0xff), (char)(dict.len >> 8)};
     weft_buf_add(&file, head, sizeof head);
