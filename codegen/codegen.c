@@ -398,7 +398,7 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     make_parts(g, p);
     p->batch_symbol =
         p->n_part || weft_graph_is_body(g->g) ? UINT32_MAX : weft_graph_batch_symbol(g->g);
-    if (model && p->n_part == 0 && !weft_graph_is_body(g->g)) {
+    if (model && !weft_graph_is_body(g->g)) {
         p->slo_us = model->slo_us;
         p->rate_per_s = model->rate_per_s;
         p->profile = model->profile;
@@ -424,7 +424,7 @@ static void make_programs(generator *g, weft_bundle_program *program, weft_bundl
     for (uint32_t i = 0; i < n; i++) {
         if (weft_graph_is_body(weft_graph_at(g->m, i)))
             continue;
-        make_program(g, i, model ? &model[out->n_program] : NULL, &program[at]);
+        make_program(g, i, model ? &model[at] : NULL, &program[at]);
         bool is_joint = program[at++].n_part > 0;
         if (out->n_joint > 0 && !is_joint)
             fail(g, WEFT_ERR_BUG, "joint graphs come after the models, not before",

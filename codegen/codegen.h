@@ -27,7 +27,8 @@ typedef struct weft_backend {
 const weft_backend *weft_backend_find(const char *name);
 const weft_backend *weft_backend_at(size_t i); /* NULL if i is not a row */
 
-/* Facts about a model that are not in its graph; one record for each graph, in order. */
+/* Facts about a model or a joint graph that are not in its graph; one record for each graph that is
+ * no body, in order. A joint graph has a profile only. */
 typedef struct weft_codegen_model {
     double slo_us, rate_per_s;
     weft_profile profile;

@@ -53,20 +53,57 @@ weft_err weft_estimate_kernel(const weft_kernel *kernel, const weft_slice *slice
 
 /* -- Whole graphs ----------------------------------------------------------------------------- */
 
+/* The batch symbol of a model; 0: it has none. */
+static weft_dim batch_dim(const weft_graph *model)
+{
+    uint32_t which = model ? weft_graph_batch_symbol(model) : UINT32_MAX;
+    return which == UINT32_MAX ? 0 : weft_graph_symbol_dim(model, which);
+}
+
+/* Lists the batch symbols of the models that the graph runs; false: one of them has none. */
+static bool list_batch_dims(const weft_graph *g, weft_dim *out, uint32_t *n)
+{
+    uint32_t n_part = weft_graph_part_count(g);
+    *n = n_part ? n_part : 1;
+    bool all = true;
+    for (uint32_t i = 0; i < *n; i++) {
+        const weft_graph *model =
+            n_part ? weft_graph_find(weft_graph_module(g), weft_graph_part(g, i)->model) : g;
+        out[i] = batch_dim(model);
+        all = all && out[i] != 0;
+    }
+    return all;
+}
+
+static bool contains(const weft_dim *list, uint32_t n, weft_dim d)
+{
+    while (n > 0)
+        if (list[--n] == d)
+            return true;
+    return false;
+}
+
 weft_err weft_estimate_symbols(weft_graph *g, uint32_t batch, weft_diag *diag, int64_t *out)
 {
     weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
-    uint32_t n = weft_graph_symbol_count(g), which = weft_graph_batch_symbol(g);
+    uint32_t n = weft_graph_symbol_count(g), n_model;
     weft_where where = {.item = weft_graph_name(g)};
-    if (which == UINT32_MAX && batch != 1)
+    weft_dim dim[WEFT_ESTIMATE_PARTS_MAX];
+    if (weft_graph_part_count(g) > WEFT_ESTIMATE_PARTS_MAX)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, where, "has over %d models",
+                               WEFT_ESTIMATE_PARTS_MAX);
+    if (!list_batch_dims(g, dim, &n_model) && batch != n_model)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, where,
                                "batch %u: the model has no batch dimension", batch);
+    if (batch % n_model != 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "batch %u is not divisible among %u models", batch, n_model);
     for (uint32_t i = 0; i < n; i++) {
         int64_t lo, hi;
         weft_dim_bounds(pool, weft_graph_symbol_dim(g, i), &lo, &hi);
         out[i] = hi;
-        if (i == which)
-            out[i] = batch;
+        if (contains(dim, n_model, weft_graph_symbol_dim(g, i)))
+            out[i] = batch / n_model;
         else if (hi > INT32_MAX)
             out[i] = lo > UNBOUNDED_DEFAULT ? lo : UNBOUNDED_DEFAULT;
         if (out[i] < lo || out[i] > hi)

@@ -306,10 +306,13 @@ void weft_creq_sweep(const weft_interval *interval, size_t n, weft_arena *scratc
  * apart. */
 double weft_creq_usher(const weft_interval *interval, size_t n, double tau_us, weft_arena *scratch);
 
+enum { WEFT_ESTIMATE_PARTS_MAX = 64 };
+
 /* Values of the graph's symbols (by index) for one batch size: the batch symbol gets `batch`, other
- * symbols their upper bound, or 128 if they have none. `out` has room for weft_graph_symbol_count.
- * UNSUP: batch over 1 for a graph without a batch symbol. INPUT: `batch` is outside the symbol's
- * bounds. */
+ * symbols their upper bound, or 128 if they have none. Of a joint graph of n models, each batch
+ * symbol gets batch / n. `out` has room for weft_graph_symbol_count. UNSUP: batch over 1 for a
+ * model without a batch symbol. INPUT: `batch` is outside the symbol's bounds, or not divisible
+ * among the models. */
 WEFT_MUST_USE weft_err weft_estimate_symbols(weft_graph *g, uint32_t batch, weft_diag *diag,
                                              int64_t *out);
 

@@ -70,7 +70,7 @@ typedef struct weft_set {
  * unusable names, wrong units. The result lives in `arena`. */
 WEFT_MUST_USE weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag,
                                      weft_set *out);
-enum { WEFT_SET_NAME_MAX = 128 }; /* bytes */
+enum { WEFT_SET_NAME_MAX = 128, WEFT_FAMILY_NAME_MAX = 1 << 13 }; /* bytes */
 /* Whether a name is safe in URLs, file names and labels: [A-Za-z0-9][A-Za-z0-9_.-]*. */
 bool weft_set_name_valid(const char *name);
 
@@ -113,6 +113,29 @@ typedef struct weft_demands {
     const weft_demand *at;
     size_t n;
 } weft_demands;
+
+/* -- Families ------------------------------------------------------------------------------- */
+
+/* Models that can run as one joint program. */
+typedef struct weft_family {
+    const char *name; /* of the models, joined by '+' */
+    const char *const *model;
+    size_t n;
+    /* Of the joint program: a point's batch counts the requests of all models, equally many of
+     * each; shared weights count once in its memory. */
+    weft_profile profile;
+} weft_family;
+
+/* The name of a family. Lives in the arena. */
+const char *weft_family_name(const char *const *model, size_t n, weft_arena *arena);
+/* Whether a name is that of a family, and not of a model. */
+bool weft_family_is_name(const char *name);
+/* Whether a name is one of a model, or of a family whose models have safe names. */
+bool weft_family_name_valid(const char *name);
+/* The models that a name stands for: those of a family, or the one model. Lives in the arena. */
+size_t weft_family_models(const char *name, weft_arena *arena, const char *const **out);
+/* Whether a model is one of those that a name stands for. */
+bool weft_family_has(const char *name, const char *model);
 
 /* -- Problems ------------------------------------------------------------------------------- */
 
@@ -186,6 +209,8 @@ typedef struct weft_problem {
     weft_interference interference;
     const weft_set_app *app; /* tasks with several model variants */
     size_t n_app;
+    const weft_family *family; /* what may be placed as one; none in a grouped problem */
+    size_t n_family;
     const struct weft_plan *previous; /* the plan in force; NULL: none */
     double now_s;                     /* time of the caller's clock, for policies with periods */
     double carbon_g_per_kwh;          /* intensity of the grid; 0: not known */
@@ -202,9 +227,10 @@ WEFT_MUST_USE weft_err weft_profile_load(const char *path, const char *layout, c
 
 /* -- Placements ----------------------------------------------------------------------------- */
 
-/* One model on one slice. Placements that name the same slice share it in time. */
+/* One model on one slice, or a family that runs there as one joint program. Placements that name
+ * the same slice share it in time. */
 typedef struct weft_placement {
-    const char *model;
+    const char *model; /* or a family's name */
     uint32_t device;   /* number of the device in the plan, from 0 without gaps */
     const char *type;  /* device type */
     const char *slice; /* "": whole device; MIG profile; "40%": MPS share; "1core": CPU slice */
@@ -277,6 +303,10 @@ WEFT_MUST_USE weft_err weft_plan_decide(const weft_policy *policy, void *state,
 WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, void *state,
                                       const weft_problem *problem, weft_arena *arena,
                                       weft_diag *diag, weft_plan *out);
+
+/* The problem as the plan sees it: the models of each family that it places are one demand. */
+void weft_plan_group(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
+                     weft_problem *out);
 
 /* Checks a plan under the rules that it states: MIG slots, memory, shares, counts, rates,
  * latencies, and all derived fields, which are recomputed. Adds one error for each violation.
@@ -387,8 +417,19 @@ typedef struct weft_explain_change {
     double cost_per_hour; /* likewise */
 } weft_explain_change;
 
+/* What co-location wins or costs: the plan beside one in which the models of this family are placed
+ * the other way, as one if the plan has them apart, and apart if it has them as one. */
+typedef struct weft_explain_family {
+    const char *name;
+    bool used;     /* the plan places them as one */
+    bool feasible; /* there is a plan with the other way: */
+    uint32_t gpus;
+    double cost_per_hour;
+    double busy, busy_now; /* devices' worth of work at the rates, of that plan and of this one */
+} weft_explain_family;
+
 typedef struct weft_explanation {
-    const char *model;
+    const char *model; /* or the family that runs it */
     double slo_us, rate_per_s;
     const weft_explain_place *place;
     size_t n_place;
@@ -396,6 +437,8 @@ typedef struct weft_explanation {
     size_t n_option;
     const weft_explain_change *change;
     size_t n_change;
+    const weft_explain_family *family; /* those that have the model */
+    size_t n_family;
 } weft_explanation;
 
 /* Explains the placements of a model (explain_plan.c). Changes that save devices are searched with

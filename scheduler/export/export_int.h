@@ -24,7 +24,9 @@ typedef struct export_worker {
     uint32_t clients;  /* processes on the slice */
     int32_t mig_start; /* -1 without MIG */
     const weft_placement **at;
-    uint32_t n;       /* placements */
+    uint32_t n;         /* placements */
+    const char **model; /* of all placements, families as their models; each once */
+    size_t n_model;
     uint32_t group;   /* index; the workers of a group are replicas of each other */
     uint32_t port;    /* HTTP; gRPC is port + 1, metrics port + 2 */
     const char *plan; /* the worker's part of the plan, as JSON */

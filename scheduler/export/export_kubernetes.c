@@ -302,7 +302,7 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
     write_probe(y, "startupProbe", "/v2/health/live", 30);
     write_probe(y, "livenessProbe", "/v2/health/live", 3);
     write_probe(y, "readinessProbe",
-                weft_arena_printf(ctx->arena, "/v2/models/%s/ready", w->at[0]->model), 3);
+                weft_arena_printf(ctx->arena, "/v2/models/%s/ready", w->model[0]), 3);
     write_security(y);
     open_seq(y, "volumeMounts");
     if (how != STYLE_KSERVE) {
@@ -353,8 +353,8 @@ static void write_labels(weft_export_yaml *y, const export_ctx *ctx, const expor
     put(y, "weft/worker", name);
     put(y, "weft/group", ctx->group[w->group].name);
     for (uint32_t i = 0; i < ctx->n_model; i++)
-        for (uint32_t k = 0; k < w->n; k++)
-            if (strcmp(w->at[k]->model, ctx->model[i]) == 0) {
+        for (size_t k = 0; k < w->n_model; k++)
+            if (strcmp(w->model[k], ctx->model[i]) == 0) {
                 put(y, model_key(ctx, ctx->model[i]), "true");
                 break;
             }

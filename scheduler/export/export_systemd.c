@@ -134,8 +134,8 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
 {
     weft_buf buf = {0};
     weft_buf_puts(&buf, "[Unit]\nDescription=Weft:");
-    for (uint32_t i = 0; i < w->n; i++)
-        weft_buf_printf(&buf, " %s", w->at[i]->model);
+    for (size_t i = 0; i < w->n_model; i++)
+        weft_buf_printf(&buf, " %s", w->model[i]);
     weft_buf_printf(&buf, " on %s %u %s\nAfter=network.target%s%s%s\n", w->type, w->device,
                     w->slice[0] ? w->kind == WEFT_SLICE_MPS ? "(share)" : w->slice : "(whole)",
                     mps ? " " : "", mps ? mps : "", mps ? ".service" : "");

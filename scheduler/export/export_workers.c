@@ -120,8 +120,8 @@ static weft_err make_workers(export_ctx *ctx)
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = at[i];
         export_worker one = {.device = p->device};
-        if (!weft_set_name_valid(p->model))
-            return fail(ctx, NULL, "is not a model name:", p->model);
+        if (!weft_family_name_valid(p->model))
+            return fail(ctx, NULL, "is not a name of a model or a family:", p->model);
         WEFT_TRY(read_slice(ctx, p, &one));
         export_worker *last = ctx->n_worker ? &ctx->worker[ctx->n_worker - 1] : NULL;
         bool same_device = last && last->device == p->device;
@@ -242,36 +242,79 @@ static int order_names(const void *a, const void *b)
     return strcmp(*p, *q);
 }
 
-static void list_models(export_ctx *ctx)
+/* Lists the models of placements, sorted, each once; a family stands for its models. */
+static size_t list_models(const weft_placement *const *at, size_t n, weft_arena *arena,
+                          const char ***out)
 {
-    size_t n = ctx->plan->n;
-    uint32_t kept = 0;
-    const char **name = weft_arena_array(ctx->arena, n + 1, sizeof *name);
-    for (size_t i = 0; i < n; i++)
-        name[i] = ctx->plan->at[i].model;
-    qsort(name, n, sizeof *name, order_names);
-    for (size_t i = 0; i < n; i++)
+    const char **name = NULL;
+    size_t n_name = 0, kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *const *model;
+        size_t more = weft_family_models(at[i]->model, arena, &model);
+        name = weft_arena_grow(arena, name, n_name * sizeof *name, (n_name + more) * sizeof *name);
+        memcpy(name + n_name, model, more * sizeof *name);
+        n_name += more;
+    }
+    qsort(name, n_name, sizeof *name, order_names);
+    for (size_t i = 0; i < n_name; i++)
         if (kept == 0 || strcmp(name[kept - 1], name[i]) != 0)
             name[kept++] = name[i];
-    ctx->model = name;
-    ctx->n_model = kept;
+    *out = name;
+    return kept;
+}
+
+static void list_all_models(export_ctx *ctx)
+{
+    const weft_placement **at = weft_arena_array(ctx->arena, ctx->plan->n + 1, sizeof *at);
+    for (size_t i = 0; i < ctx->plan->n; i++)
+        at[i] = &ctx->plan->at[i];
+    ctx->n_model = (uint32_t)list_models(at, ctx->plan->n, ctx->arena, &ctx->model);
+    for (uint32_t i = 0; i < ctx->n_worker; i++) {
+        export_worker *w = &ctx->worker[i];
+        w->n_model = list_models(w->at, w->n, ctx->arena, &w->model);
+    }
 }
 
 /* -- Parts of the plan ------------------------------------------------------------------------ */
 
-static double slo_of(const export_ctx *ctx, const char *model)
+static const weft_demand *demand_of(const export_ctx *ctx, const char *model)
 {
     const weft_demands *d = ctx->o.demands;
     for (size_t i = 0; d && i < d->n; i++)
         if (strcmp(d->at[i].model, model) == 0)
-            return d->at[i].slo_us;
-    return 0;
+            return &d->at[i];
+    return NULL;
+}
+
+/* Adds the rate of a placement to the demands of its models; those of a family have parts of it in
+ * proportion to their rates. */
+static size_t add_demands(const export_ctx *ctx, const weft_placement *p, weft_demand *demand,
+                          size_t n)
+{
+    const char *const *model;
+    size_t n_model = weft_family_models(p->model, ctx->arena, &model);
+    double all = 0;
+    for (size_t i = 0; i < n_model; i++) {
+        const weft_demand *d = demand_of(ctx, model[i]);
+        all += d ? d->rate_per_s : 0;
+    }
+    for (size_t i = 0; i < n_model; i++) {
+        const weft_demand *d = demand_of(ctx, model[i]);
+        double part = d && all > 0 ? d->rate_per_s / all : 1.0 / (double)n_model;
+        size_t k = 0;
+        while (k < n && strcmp(demand[k].model, model[i]) != 0)
+            k++;
+        if (k == n)
+            demand[n++] = (weft_demand){.model = model[i], .slo_us = d ? d->slo_us : 0};
+        demand[k].rate_per_s += p->rate_per_s * part;
+    }
+    return n;
 }
 
 /* Writes the plan of one worker, with device 0 as its only device. */
 static weft_err write_part(export_ctx *ctx, export_worker *w)
 {
-    weft_demand *demand = weft_arena_array(ctx->arena, w->n + 1, sizeof *demand);
+    weft_demand *demand = weft_arena_array(ctx->arena, w->n_model + 1, sizeof *demand);
     weft_plan part = *ctx->plan;
     size_t n = 0;
     char *text = NULL;
@@ -288,12 +331,7 @@ static weft_err write_part(export_ctx *ctx, export_worker *w)
         *p = *w->at[i];
         p->device = 0;
         part.goodput_per_s += p->rate_per_s;
-        size_t k = 0;
-        while (k < n && strcmp(demand[k].model, p->model) != 0)
-            k++;
-        if (k == n)
-            demand[n++] = (weft_demand){.model = p->model, .slo_us = slo_of(ctx, p->model)};
-        demand[k].rate_per_s += p->rate_per_s;
+        n = add_demands(ctx, p, demand, n);
     }
     weft_demands demands = {demand, n};
     WEFT_TRY(weft_plan_to_json(&part, &demands, &text));
@@ -317,7 +355,7 @@ weft_err weft_export__prepare(export_ctx *ctx)
             return fail(ctx, NULL, "there are not enough ports for the workers of node",
                         ctx->node[i].name);
     make_groups(ctx);
-    list_models(ctx);
+    list_all_models(ctx);
     for (uint32_t i = 0; i < ctx->n_worker; i++)
         WEFT_TRY(write_part(ctx, &ctx->worker[i]));
     return WEFT_ERR_OK;

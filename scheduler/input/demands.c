@@ -36,7 +36,7 @@ weft_err weft_demands__check(const weft_demands *demands, weft_diag *diag)
     for (size_t i = 0; i < demands->n; i++) {
         const weft_demand *d = &demands->at[i];
         weft_where where = {.item = d->model};
-        if (!weft_set_name_valid(d->model))
+        if (!weft_family_name_valid(d->model))
             return weft_diag_error(diag, WEFT_ERR_INPUT, where, "model name is not usable");
         if (!isfinite(d->slo_us) || d->slo_us < 0 || !isfinite(d->rate_per_s) || d->rate_per_s < 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,

@@ -81,4 +81,16 @@ WEFT_MUST_USE weft_err weft_apps__index(const weft_problem *problem, weft_arena 
 WEFT_MUST_USE weft_err weft_apps__resolve(const weft_problem *problem, bool assign,
                                           weft_arena *arena, weft_diag *diag, weft_problem *out);
 
+/* -- Families (families.c) -------------------------------------------------------------------- */
+
+/* The problem in which each chosen family is one demand. Chosen families have no common model. The
+ * result has no families to choose. */
+void weft_families__group(const weft_problem *problem, const weft_family *const *chosen, size_t n,
+                          weft_arena *arena, weft_problem *out);
+/* Whether the problem has all models of the family, none of them a variant of an app, and the
+ * family has a profile. */
+bool weft_family__is_usable(const weft_problem *problem, const weft_family *family,
+                            weft_arena *arena);
+bool weft_families__overlap(const weft_family *a, const weft_family *b);
+
 #endif

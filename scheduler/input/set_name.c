@@ -1,5 +1,6 @@
-/* Names of models and apps. A file of its own, since programs that read no set file check names
- * too. */
+/* Names of models, apps and families. A family's name is those of its models joined by '+', which
+ * no other name contains. A file of its own, since programs that read no set file check names too.
+ */
 #include "scheduler/scheduler.h"
 
 #include <ctype.h>
@@ -16,4 +17,65 @@ bool weft_set_name_valid(const char *name)
             return false;
     }
     return true;
+}
+
+/* -- Families --------------------------------------------------------------------------------- */
+
+enum { SEPARATOR = '+' };
+
+bool weft_family_is_name(const char *name)
+{
+    return strchr(name, SEPARATOR) != NULL;
+}
+
+const char *weft_family_name(const char *const *model, size_t n, weft_arena *arena)
+{
+    const char *name = n > 0 ? model[0] : "";
+    for (size_t i = 1; i < n; i++)
+        name = weft_arena_printf(arena, "%s%c%s", name, SEPARATOR, model[i]);
+    return name;
+}
+
+size_t weft_family_models(const char *name, weft_arena *arena, const char *const **out)
+{
+    const char **model = NULL;
+    size_t n = 0;
+    for (const char *end = name; end; name = end + 1) {
+        end = strchr(name, SEPARATOR);
+        model = weft_arena_grow(arena, model, n * sizeof *model, (n + 1) * sizeof *model);
+        model[n++] = weft_arena_strndup(arena, name, end ? (size_t)(end - name) : strlen(name));
+        if (!end)
+            break;
+    }
+    *out = model;
+    return n;
+}
+
+bool weft_family_name_valid(const char *name)
+{
+    char part[WEFT_SET_NAME_MAX + 1];
+    for (const char *end = name; end; name = end + 1) {
+        end = strchr(name, SEPARATOR);
+        size_t len = end ? (size_t)(end - name) : strlen(name);
+        if (len > WEFT_SET_NAME_MAX)
+            return false;
+        memcpy(part, name, len);
+        part[len] = 0;
+        if (!weft_set_name_valid(part))
+            return false;
+        if (!end)
+            return true;
+    }
+    return false;
+}
+
+bool weft_family_has(const char *name, const char *model)
+{
+    size_t len = strlen(model);
+    for (const char *at = name; at; at = strchr(at, SEPARATOR)) {
+        at += at != name;
+        if (strncmp(at, model, len) == 0 && (at[len] == 0 || at[len] == SEPARATOR))
+            return true;
+    }
+    return false;
 }

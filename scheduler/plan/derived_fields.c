@@ -153,12 +153,13 @@ static void derive_device(derivation *c, const uint32_t *order, size_t from, siz
 
 void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
 {
-    weft_problem judged = *problem;
+    weft_problem judged;
+    weft_plan_group(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
     derivation c = {.plan = plan, .problem = &judged};
     weft_power power = {0};
-    weft_demand_index index = weft_demands__index(problem->demands, arena);
+    weft_demand_index index = weft_demands__index(judged.demands, arena);
     uint32_t *order = weft_plan__order(plan, arena);
     weft_option_table__build(&judged, arena, &c.table);
     c.timed = weft_arena_array(arena, plan->n, sizeof *c.timed);
@@ -217,9 +218,10 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
 {
     weft_plan_metrics m = {0};
     weft_option_table table;
-    weft_problem judged = *problem;
+    weft_problem judged;
     double parts = 0, busy = 0;
     uint32_t *order = weft_plan__order(plan, arena);
+    weft_plan_group(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
     weft_option_table__build(&judged, arena, &table);

@@ -419,20 +419,63 @@ static void list_changes(explainer *e)
     e->out.n_change = changes.list.len;
 }
 
+/* -- Families --------------------------------------------------------------------------------- */
+
+/* Plans with the family's models placed the other way. */
+static bool plan_otherwise(const explainer *e, const weft_problem *given, const weft_family *f,
+                           bool used, weft_plan *out)
+{
+    weft_problem problem = *given;
+    if (used)
+        problem.n_family = 0;
+    else
+        weft_families__group(given, &f, 1, e->arena, &problem);
+    problem.rules = e->plan->rules;
+    problem.goal = e->plan->goal;
+    problem.previous = NULL;
+    return weft_plan_decide(e->policy, NULL, &problem, e->arena, NULL, out) == WEFT_ERR_OK;
+}
+
+/* `given`: the problem with its families; `model`: the one asked for. */
+static void list_families(explainer *e, const weft_problem *given, const char *model)
+{
+    WEFT_VEC(weft_explain_family) list = {0};
+    for (size_t i = 0; i < given->n_family && e->policy; i++) {
+        const weft_family *f = &given->family[i];
+        weft_plan other = {0};
+        if (!weft_family_has(f->name, model) || !weft_family__is_usable(given, f, e->arena))
+            continue;
+        weft_explain_family row = {.name = f->name, .used = strcmp(f->name, e->d->model) == 0};
+        row.busy_now = weft_plan__busy(e->plan);
+        row.feasible = plan_otherwise(e, given, f, row.used, &other);
+        if (row.feasible) {
+            row.gpus = other.gpus;
+            row.cost_per_hour = other.cost_per_hour;
+            row.busy = weft_plan__busy(&other);
+        }
+        WEFT_VEC_PUSH(e->arena, &list, row);
+    }
+    e->out.family = list.at;
+    e->out.n_family = list.len;
+}
+
 weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
                            const weft_policy *policy, const char *model, weft_arena *arena,
                            weft_diag *diag, weft_explanation *out)
 {
-    weft_problem judged = *problem;
+    weft_problem judged;
+    weft_plan_group(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
-    explainer e = {.plan = plan, .problem = &judged, .policy = policy, .arena = arena};
-    weft_demand_index index = weft_demands__index(problem->demands, arena);
-    e.demand = weft_demands__find(&index, model);
+    explainer e = {
+        .plan = plan, .problem = &judged, .policy = policy, .arena = arena, .demand = NONE};
+    for (uint32_t i = 0; i < judged.demands->n; i++)
+        if (weft_family_has(judged.demands->at[i].model, model))
+            e.demand = i;
     if (e.demand == NONE)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model},
                                "the set has no such model");
-    e.d = &problem->demands->at[e.demand];
+    e.d = &judged.demands->at[e.demand];
     e.out = (weft_explanation){
         .model = e.d->model, .slo_us = e.d->slo_us, .rate_per_s = e.d->rate_per_s};
     WEFT_TRY(weft_builder__init(&e.builder, &judged, arena, diag));
@@ -443,6 +486,7 @@ weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
     load_builder(&e);
     list_options(&e);
     list_changes(&e);
+    list_families(&e, problem, model);
     *out = e.out;
     return WEFT_ERR_OK;
 }

@@ -610,8 +610,10 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
         err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     } else {
         weft_arena_guard(arena, &env);
+        weft_plan_group(plan, &judged, arena, &judged);
+        const weft_demands *grouped = judged.demands;
         err = weft_apps__resolve(&judged, false, arena, diag, &judged);
-        if (err == WEFT_ERR_OK && judged.demands != problem->demands)
+        if (err == WEFT_ERR_OK && judged.demands != grouped)
             err = weft_apps__index(&judged, arena, diag, &c.app_of);
         c.demands = judged.demands;
         if (err == WEFT_ERR_OK) {

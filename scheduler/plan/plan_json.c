@@ -231,9 +231,9 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     weft_placement p = {.mig_start = -1};
     int64_t x;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
-    WEFT_TRY(read_text(rd, o, "model", 128, &p.model));
-    if (!weft_set_name_valid(p.model))
-        return fail(rd, "model", "is not a model name");
+    WEFT_TRY(read_text(rd, o, "model", WEFT_FAMILY_NAME_MAX, &p.model));
+    if (!weft_family_name_valid(p.model))
+        return fail(rd, "model", "is not a name of a model or a family");
     WEFT_TRY(read_count(rd, o, "device", 0, &p.device));
     WEFT_TRY(read_text(rd, o, "type", WEFT_DEVICE_NAME_MAX - 1, &p.type));
     WEFT_TRY(read_text(rd, o, "slice", WEFT_SLICE_NAME_MAX - 1, &p.slice));

@@ -94,6 +94,11 @@ static weft_err find_service(trace *t, const char *name, uint32_t *out)
         else
             hi = mid;
     }
+    for (size_t i = 0; i < t->n; i++)
+        if (weft_family_has(t->service[i].name, name)) {
+            *out = (uint32_t)i;
+            return WEFT_ERR_OK;
+        }
     return fail(t, "model '%.64s' is not in the plan", name);
 }
 

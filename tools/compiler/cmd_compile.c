@@ -192,24 +192,41 @@ static void append(weft_profile *to, const weft_profile *from, weft_arena *arena
     *to = (weft_profile){.point = point, .n = to->n + from->n};
 }
 
+/* Profiles of the models of a joint graph, of which `model` has those of all graphs of `m`. */
+static const weft_profile *const *profiles_of_parts(const weft_module *m, const weft_graph *joint,
+                                                    const weft_profile *model, weft_arena *arena)
+{
+    uint32_t n = weft_graph_part_count(joint);
+    const weft_profile **part = weft_arena_array(arena, n, sizeof *part);
+    for (uint32_t i = 0; i < n; i++)
+        part[i] = &model[weft_graph_index(weft_graph_find(m, weft_graph_part(joint, i)->model))];
+    return part;
+}
+
 /* Adds the estimates for all ways to use a device to the profile of each graph. `m` has the graphs
- * of `sources`, lowered for such devices. Joint graphs have no profile: their models have. */
+ * of `sources`, lowered for such devices; a joint graph that it lacks gets no points. */
 static weft_err profile_device(const weft_tool_sources *sources, weft_module *m, const char *device,
                                const weft_tool_profile_options *how, weft_arena *arena,
                                weft_diag *diag, weft_codegen_model *out)
 {
     const weft_slice *slice = NULL;
     size_t n = 0;
+    weft_profile *found = weft_arena_array(arena, weft_graph_count(m), sizeof *found);
     WEFT_TRY(weft_tool_gpu_slices(device, arena, diag, &slice, &n));
-    for (uint32_t i = 0, model = 0; i < weft_graph_count(sources->module); i++) {
+    for (uint32_t i = 0, at = 0; i < weft_graph_count(sources->module); i++) {
         const weft_graph *g = weft_graph_at(sources->module, i);
         weft_graph *lowered = weft_graph_find(m, weft_graph_name(g));
-        weft_profile part = {0};
-        if (!weft_graph_is_model(g))
+        weft_profile one = {0};
+        if (weft_graph_is_body(g))
             continue;
+        if (lowered && weft_graph_part_count(g) > 0)
+            WEFT_TRY(weft_tool_profile_joint(lowered, profiles_of_parts(m, lowered, found, arena),
+                                             slice, n, how, arena, diag, &one));
+        else if (lowered)
+            WEFT_TRY(weft_tool_profile_graph(lowered, slice, n, how, arena, diag, &one));
         if (lowered)
-            WEFT_TRY(weft_tool_profile_graph(lowered, slice, n, how, arena, diag, &part));
-        append(&out[model++].profile, &part, arena);
+            found[weft_graph_index(lowered)] = one;
+        append(&out[at++].profile, &one, arena);
     }
     return WEFT_ERR_OK;
 }

@@ -380,6 +380,7 @@ static json_t *list_joint(const weft_bundle *b)
         json_object_set_new(o, "launches", json_count(p->n_launch));
         json_object_set_new(o, "launches_apart", json_count(apart));
         json_object_set_new(o, "limit", json_integer((json_int_t)p->limit));
+        json_object_set_new(o, "profile", program_profile(p));
         json_array_append_new(list, o);
     }
     return list;
@@ -557,6 +558,24 @@ static void print_model(json_t *model)
     print_profile(model);
 }
 
+static void print_joint(const json_t *joint)
+{
+    size_t i;
+    json_t *name;
+    printf("\njoint program ");
+    print_name(json_object_get(joint, "name"));
+    printf("\n  models  ");
+    json_array_foreach(json_object_get(joint, "models"), i, name)
+    {
+        printf(" ");
+        print_name(name);
+    }
+    printf("\n  launches %llu, of the models apart %llu\n",
+           (unsigned long long)get_count(joint, "launches"),
+           (unsigned long long)get_count(joint, "launches_apart"));
+    print_profile(joint);
+}
+
 static void print_bundle(const json_t *root)
 {
     char size[32], other[32];
@@ -604,6 +623,7 @@ static void print_text(const json_t *root)
     else
         print_bundle(root);
     json_array_foreach(json_object_get(root, "models"), i, model) print_model(model);
+    json_array_foreach(json_object_get(root, "joint"), i, model) print_joint(model);
 }
 
 /* -- The verb --------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ typedef struct weft_plan_change {
 } weft_plan_change;
 
 typedef struct weft_plan_options {
-    const char *set, *fleet, *policy, *check, *layout, *output, *explain, *draw, *previous;
+    const char *set, *fleet, *bundle, *policy, *check, *layout, *output, *explain, *draw, *previous;
     bool compare, json;
     weft_rules rules;
     weft_goal goal;

@@ -17,12 +17,15 @@ enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
 
 /* -- Profiles of the set ---------------------------------------------------------------------- */
 
-/* Profile of a model: recorded if the set has a profile or a bundle, else estimated. */
+/* Profile of a model: that of --bundle, else recorded if the set has a profile or a bundle, else
+ * estimated. */
 static weft_err profile_model(weft_plan_options *o, const weft_set *set,
                               const weft_set_model *model, const weft_slice *slice, size_t n_slice,
                               weft_arena *arena, weft_diag *diag, weft_profile *out)
 {
     bool found;
+    if (o->bundle)
+        return weft_tool_bundle_profile(o->bundle, model->name, arena, diag, out);
     WEFT_TRY(weft_tool_recorded_profile(set, model, arena, diag, &found, out));
     return found ? WEFT_ERR_OK
                  : weft_tool_profile_model(&o->pipeline, model, slice, n_slice, &o->profile, arena,
@@ -92,6 +95,9 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
             profile_model(o, &in->set, model, slice, n_slice, arena, diag, &demand[i].profile));
     }
     weft_tool_progress(NULL);
+    weft_tool_families families = {0};
+    WEFT_TRY(o->bundle ? weft_tool_bundle_families(&in->set, o->bundle, arena, diag, &families)
+                       : weft_tool_set_families(&in->set, arena, diag, &families));
     in->demands = (weft_demands){demand, in->set.n_model};
     in->problem = (weft_problem){.demands = &in->demands,
                                  .fleet = &in->fleet,
@@ -100,6 +106,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                  .interference = o->interference,
                                  .app = in->set.app,
                                  .n_app = in->set.n_app,
+                                 .family = families.at,
+                                 .n_family = families.len,
                                  .carbon_g_per_kwh = o->carbon_g_per_kwh,
                                  .seed = o->seed,
                                  .effort = o->effort,

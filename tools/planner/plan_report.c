@@ -121,6 +121,23 @@ void weft_tool_plan_print_check(const weft_plan *plan, const weft_diag *diag, bo
 
 /* -- Comparing policies ----------------------------------------------------------------------- */
 
+/* Number of models that the plan places as families. */
+static json_int_t count_in_families(const weft_plan *plan)
+{
+    json_int_t n = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        const char *name = plan->at[i].model;
+        size_t k = 0;
+        while (k < i && strcmp(plan->at[k].model, name) != 0)
+            k++;
+        if (k < i || !weft_family_is_name(name))
+            continue;
+        for (n++; (name = strchr(name, '+')); name++)
+            n++;
+    }
+    return n;
+}
+
 static json_t *plan_row(const weft_plan *plan, const weft_plan_metrics *m)
 {
     json_t *o = json_object();
@@ -139,6 +156,7 @@ static json_t *plan_row(const weft_plan *plan, const weft_plan_metrics *m)
     json_object_set_new(o, "carbon_g_per_h",
                         m->carbon_g_per_h > 0 ? json_real(m->carbon_g_per_h) : json_null());
     json_object_set_new(o, "placements", json_integer((json_int_t)plan->n));
+    json_object_set_new(o, "in_families", json_integer(count_in_families(plan)));
     set_number(o, "decision_ms", plan->decision_ms);
     return o;
 }
@@ -154,8 +172,8 @@ static json_t *refused_row(const char *policy, const char *why)
 
 static void print_head(void)
 {
-    printf("%-18s %7s %10s %11s %6s %6s %9s %6s %10s\n", "policy", "devices", "$/h", "goodput/s",
-           "slack", "unused", "W", "gap", "ms");
+    printf("%-18s %7s %10s %11s %6s %6s %9s %6s %6s %10s\n", "policy", "devices", "$/h",
+           "goodput/s", "slack", "unused", "W", "gap", "joint", "ms");
 }
 
 static void print_row(const weft_plan *plan, const weft_plan_metrics *m)
@@ -163,9 +181,10 @@ static void print_row(const weft_plan *plan, const weft_plan_metrics *m)
     char watts[32] = "-";
     if (plan->power_w > 0)
         snprintf(watts, sizeof watts, "%.1f", plan->power_w);
-    printf("%-18s %7u %10.2f %11.6g %5.1f%% %5.1f%% %9s %5.1f%% %10.2f\n", plan->policy, plan->gpus,
-           plan->cost_per_hour, plan->goodput_per_s, m->internal_slack * 100,
-           m->external_fragmentation * 100, watts, m->gap * 100, plan->decision_ms);
+    printf("%-18s %7u %10.2f %11.6g %5.1f%% %5.1f%% %9s %5.1f%% %6lld %10.2f\n", plan->policy,
+           plan->gpus, plan->cost_per_hour, plan->goodput_per_s, m->internal_slack * 100,
+           m->external_fragmentation * 100, watts, m->gap * 100, (long long)count_in_families(plan),
+           plan->decision_ms);
 }
 
 /* Finds the model and the reason in the messages of a policy that refused. */
@@ -374,6 +393,38 @@ static void print_change(const weft_explain_change *c)
         printf("%u devices, $%.2f/h\n", c->gpus, c->cost_per_hour);
 }
 
+static json_t *families_json(const weft_explanation *e)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < e->n_family; i++) {
+        const weft_explain_family *f = &e->family[i];
+        json_t *o = json_object();
+        json_object_set_new(o, "name", json_string(f->name));
+        json_object_set_new(o, "used", json_boolean(f->used));
+        set_number(o, "busy", f->busy_now);
+        json_object_set_new(o, "otherwise", f->feasible ? json_object() : json_null());
+        if (f->feasible) {
+            json_t *other = json_object_get(o, "otherwise");
+            json_object_set_new(other, "gpus", json_integer(f->gpus));
+            set_number(other, "cost_per_hour", f->cost_per_hour);
+            set_number(other, "busy", f->busy);
+        }
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static void print_family(const weft_explain_family *f)
+{
+    printf("  %s run%s; %s ", f->name, f->used ? " as one joint program" : " apart",
+           f->used ? "apart" : "as one joint program");
+    if (f->feasible)
+        printf("they need %u device%s, $%.2f/h, %.3g devices' worth of work instead of %.3g\n",
+               f->gpus, f->gpus == 1 ? "" : "s", f->cost_per_hour, f->busy, f->busy_now);
+    else
+        printf("there is no plan\n");
+}
+
 void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
 {
     if (json) {
@@ -384,6 +435,7 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
         json_object_set_new(root, "places", places_json(e));
         json_object_set_new(root, "options", options_json(e));
         json_object_set_new(root, "changes", changes_json(e));
+        json_object_set_new(root, "families", families_json(e));
         print_json(root);
         return;
     }
@@ -399,6 +451,10 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
         print_names("; beside ", place->beside, place->n_beside);
         putchar('\n');
     }
+    if (e->n_family > 0)
+        printf("\nfamilies\n");
+    for (size_t i = 0; i < e->n_family; i++)
+        print_family(&e->family[i]);
     printf("\noptions, best first (by the capacity per dollar of a whole device of such slices)\n");
     for (size_t i = 0; i < e->n_option; i++) {
         const weft_explain_option *o = &e->option[i];

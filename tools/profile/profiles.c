@@ -127,13 +127,13 @@ static weft_err profile_all(weft_graph *g, const weft_slice *slice, size_t n_sli
     return WEFT_ERR_OK;
 }
 
-weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
-                                 const weft_tool_profile_options *options, weft_arena *arena,
-                                 weft_diag *diag, weft_profile *out)
+/* Batch sizes of a profile; a graph that cannot be estimated gives a warning and no points. */
+static weft_err profile_batches(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                const uint32_t *batch, size_t n_batch,
+                                const weft_tool_profile_options *options, weft_arena *arena,
+                                weft_diag *diag, weft_profile *out)
 {
     static const weft_tool_profile_options defaults;
-    uint32_t batch[BATCHES_MAX];
-    size_t n_batch = find_batches(g, batch);
     weft_diag *why = weft_diag_create();
     weft_err err = profile_all(g, slice, n_slice, batch, n_batch, options ? options : &defaults,
                                arena, why, out);
@@ -146,6 +146,76 @@ weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t 
     }
     weft_diag_destroy(why);
     return err;
+}
+
+weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *slice, size_t n_slice,
+                                 const weft_tool_profile_options *options, weft_arena *arena,
+                                 weft_diag *diag, weft_profile *out)
+{
+    uint32_t batch[BATCHES_MAX];
+    size_t n_batch = find_batches(g, batch);
+    return profile_batches(g, slice, n_slice, batch, n_batch, options, arena, diag, out);
+}
+
+/* -- Joint graphs ----------------------------------------------------------------------------- */
+
+static const weft_profile_point *find_point(const weft_profile *p, const weft_profile_point *like,
+                                            uint32_t batch)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const weft_profile_point *at = &p->point[i];
+        if (at->batch == batch && at->procs == like->procs && strcmp(at->slice, like->slice) == 0 &&
+            strcmp(at->device, like->device) == 0)
+            return at;
+    }
+    return NULL;
+}
+
+/* Gives a point the cost of n models one after the other where they take less time. */
+static void take_apart(weft_profile_point *joint, const weft_profile *const *model, uint32_t n)
+{
+    double rounds_s = 0; /* to serve the batch once, by all processes together */
+    weft_cost sum = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_profile_point *p = find_point(model[i], joint, joint->batch / n);
+        if (!p)
+            return;
+        const weft_cost *c = &p->cost;
+        double time_us = sum.time_us + c->time_us, part = c->time_us / time_us;
+        sum.creq += (c->creq - sum.creq) * part;
+        sum.bandwidth_gbps += (c->bandwidth_gbps - sum.bandwidth_gbps) * part;
+        sum.expected_error += (c->expected_error - sum.expected_error) * part;
+        sum.energy_j += c->energy_j;
+        sum.time_us = time_us;
+        rounds_s += p->throughput_per_s > 0 ? p->batch / p->throughput_per_s : 0;
+    }
+    if (!(sum.time_us < joint->cost.time_us))
+        return;
+    sum.mreq_bytes = joint->cost.mreq_bytes;
+    memcpy(sum.source, joint->cost.source, sizeof sum.source);
+    joint->cost = sum;
+    joint->throughput_per_s = rounds_s > 0 ? joint->batch / rounds_s : 0;
+}
+
+weft_err weft_tool_profile_joint(weft_graph *joint, const weft_profile *const *model,
+                                 const weft_slice *slice, size_t n_slice,
+                                 const weft_tool_profile_options *options, weft_arena *arena,
+                                 weft_diag *diag, weft_profile *out)
+{
+    uint32_t batch[BATCHES_MAX], n = weft_graph_part_count(joint);
+    const weft_graph *first =
+        weft_graph_find(weft_graph_module(joint), weft_graph_part(joint, 0)->model);
+    size_t n_batch = find_batches(first, batch);
+    for (size_t i = 0; i < n_batch; i++)
+        batch[i] *= n;
+    WEFT_TRY(profile_batches(joint, slice, n_slice, batch, n_batch, options, arena, diag, out));
+    weft_profile_point *point = weft_arena_array(arena, out->n + 1, sizeof *point);
+    for (size_t i = 0; i < out->n; i++) {
+        point[i] = out->point[i];
+        take_apart(&point[i], model, n);
+    }
+    out->point = point;
+    return WEFT_ERR_OK;
 }
 
 /* -- Models of a set -------------------------------------------------------------------------- */
@@ -217,21 +287,86 @@ weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *dia
 
 /* -- Recorded profiles ------------------------------------------------------------------------ */
 
-static weft_err copy_profile(const weft_bundle *bundle, const weft_set_model *model,
-                             const char *path, weft_arena *arena, weft_diag *diag,
-                             weft_profile *out)
+static weft_profile copy_points(const weft_profile *from, weft_arena *arena)
 {
-    const weft_bundle_program *p = weft_bundle_find(bundle, model->name);
-    weft_where where = {.file = path, .item = model->name};
+    weft_profile_point *point = weft_arena_array(arena, from->n + 1, sizeof *point);
+    memcpy(point, from->point, from->n * sizeof *point);
+    return (weft_profile){.point = point, .n = from->n};
+}
+
+weft_err weft_tool_bundle_profile(const char *path, const char *model, weft_arena *arena,
+                                  weft_diag *diag, weft_profile *out)
+{
+    weft_where where = {.file = path, .item = model};
+    weft_bundle *bundle = NULL;
+    weft_err err = WEFT_ERR_OK;
+    WEFT_TRY(weft_bundle_open(path, diag, &bundle));
+    const weft_bundle_program *p = weft_bundle_find(bundle, model);
     if (!p && bundle->n_program == 1)
         p = &bundle->program[0];
     if (!p)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no such model");
-    if (p->profile.n == 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no profile of it");
-    weft_profile_point *point = weft_arena_array(arena, p->profile.n, sizeof *point);
-    memcpy(point, p->profile.point, p->profile.n * sizeof *point);
-    *out = (weft_profile){.point = point, .n = p->profile.n};
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no such model");
+    else if (p->profile.n == 0)
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no profile of it");
+    else
+        *out = copy_points(&p->profile, arena);
+    weft_bundle_close(bundle);
+    return err;
+}
+
+/* The family of a joint program; false: the set lacks one of its models, or it has no profile. */
+static bool read_family(const weft_set *set, const weft_bundle *b, const weft_bundle_program *joint,
+                        weft_arena *arena, weft_family *out)
+{
+    const char **model = weft_arena_array(arena, joint->n_part, sizeof *model);
+    for (uint32_t k = 0; k < joint->n_part; k++) {
+        const char *name = b->program[joint->part[k].program].name;
+        size_t i = 0;
+        while (i < set->n_model && strcmp(set->model[i].name, name) != 0)
+            i++;
+        if (i == set->n_model)
+            return false;
+        model[k] = set->model[i].name;
+    }
+    *out = (weft_family){.name = weft_family_name(model, joint->n_part, arena),
+                         .model = model,
+                         .n = joint->n_part,
+                         .profile = copy_points(&joint->profile, arena)};
+    return joint->profile.n > 0 && strlen(out->name) <= WEFT_FAMILY_NAME_MAX;
+}
+
+weft_err weft_tool_bundle_families(const weft_set *set, const char *path, weft_arena *arena,
+                                   weft_diag *diag, weft_tool_families *out)
+{
+    weft_bundle *b = NULL;
+    WEFT_TRY(weft_bundle_open(path, diag, &b));
+    for (uint32_t i = 0; i < b->n_joint; i++) {
+        weft_family family;
+        if (read_family(set, b, &b->program[b->n_program + i], arena, &family))
+            WEFT_VEC_PUSH(arena, out, family);
+    }
+    weft_bundle_close(b);
+    return WEFT_ERR_OK;
+}
+
+static const char *recorded_path(const weft_set_model *model)
+{
+    return model->profile ? model->profile : model->file;
+}
+
+weft_err weft_tool_set_families(const weft_set *set, weft_arena *arena, weft_diag *diag,
+                                weft_tool_families *out)
+{
+    for (size_t i = 0; i < set->n_model; i++) {
+        const char *path = recorded_path(&set->model[i]);
+        weft_file_kind kind = WEFT_FILE_TEXT;
+        size_t k = 0;
+        while (k < i && strcmp(recorded_path(&set->model[k]), path) != 0)
+            k++;
+        WEFT_TRY(weft_tool_sniff(path, diag, &kind));
+        if (k == i && kind == WEFT_FILE_BUNDLE)
+            WEFT_TRY(weft_tool_bundle_families(set, path, arena, diag, out));
+    }
     return WEFT_ERR_OK;
 }
 
@@ -239,17 +374,13 @@ weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *m
                                     weft_arena *arena, weft_diag *diag, bool *found,
                                     weft_profile *out)
 {
-    const char *path = model->profile ? model->profile : model->file;
+    const char *path = recorded_path(model);
     weft_file_kind kind = WEFT_FILE_TEXT;
-    weft_bundle *bundle = NULL;
     *found = model->profile != NULL;
     WEFT_TRY(weft_tool_sniff(path, diag, &kind));
     if (kind != WEFT_FILE_BUNDLE)
         return *found ? weft_profile_load(path, set->profile_layout, model->name, arena, diag, out)
                       : WEFT_ERR_OK;
     *found = true;
-    WEFT_TRY(weft_bundle_open(path, diag, &bundle));
-    weft_err err = copy_profile(bundle, model, path, arena, diag, out);
-    weft_bundle_close(bundle);
-    return err;
+    return weft_tool_bundle_profile(path, model->name, arena, diag, out);
 }

@@ -31,6 +31,15 @@ WEFT_MUST_USE weft_err weft_tool_profile_graph(weft_graph *g, const weft_slice *
                                                const weft_tool_profile_options *options,
                                                weft_arena *arena, weft_diag *diag,
                                                weft_profile *out);
+/* The profile of a joint graph. `model`: the profiles of its models, in order; a point's batch
+ * counts the requests of all models, equally many of each. A point has the time of the models one
+ * after the other where that is shorter, since a server may choose it, and always the memory of the
+ * joint graph. */
+WEFT_MUST_USE weft_err weft_tool_profile_joint(weft_graph *joint, const weft_profile *const *model,
+                                               const weft_slice *slice, size_t n_slice,
+                                               const weft_tool_profile_options *options,
+                                               weft_arena *arena, weft_diag *diag,
+                                               weft_profile *out);
 /* The profile of a model of a set, lowered for each kind of device among the slices. `pipeline` has
  * the options of the passes. */
 WEFT_MUST_USE weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline,
@@ -44,5 +53,19 @@ WEFT_MUST_USE weft_err weft_tool_profile_model(const weft_tool_pipeline *pipelin
 WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
                                                   weft_arena *arena, weft_diag *diag, bool *found,
                                                   weft_profile *out);
+
+/* Reads the profile of a model in a bundle, or in one with this model only, under any name. */
+WEFT_MUST_USE weft_err weft_tool_bundle_profile(const char *path, const char *model,
+                                                weft_arena *arena, weft_diag *diag,
+                                                weft_profile *out);
+/* Adds the families of a bundle: its joint programs that have a profile and whose models are all in
+ * the set. */
+typedef WEFT_VEC(weft_family) weft_tool_families;
+WEFT_MUST_USE weft_err weft_tool_bundle_families(const weft_set *set, const char *path,
+                                                 weft_arena *arena, weft_diag *diag,
+                                                 weft_tool_families *out);
+/* The same for every bundle that the set names. */
+WEFT_MUST_USE weft_err weft_tool_set_families(const weft_set *set, weft_arena *arena,
+                                              weft_diag *diag, weft_tool_families *out);
 
 #endif

@@ -61,9 +61,12 @@ static void add_placement(weft_slice_groups *groups, const weft_placement *p, we
     } else {
         known = known && g->mem_bytes > 0;
     }
+    const char *const *model;
+    size_t n = weft_family_models(p->model, arena, &model);
     g->model = weft_arena_grow(arena, g->model, g->n_model * sizeof *g->model,
-                               (g->n_model + 1) * sizeof *g->model);
-    g->model[g->n_model++] = p->model;
+                               (g->n_model + n) * sizeof *g->model);
+    for (size_t i = 0; i < n; i++)
+        g->model[g->n_model++] = model[i];
     g->procs = p->procs > g->procs ? p->procs : g->procs;
     g->mem_bytes = known ? g->mem_bytes + p->mem_bytes : 0;
 }
