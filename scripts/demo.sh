@@ -86,7 +86,8 @@ say "simulate the plan: ten seconds of Poisson arrivals"
     --fleet "$examples/fleet_gpu.yaml" --arrivals poisson --duration 10s --seed 1 | sed 's/^/  /'
 
 say "plan examples/fleet.yaml"
-"$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o "$work/plan.json"
+"$weft" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --bundle "$work/digits.weft" \
+    -o "$work/plan.json"
 jq -r '.placements[] | "  \(.model): slice \(.slice_id) (\(.slice)) of \(.type) \(.device)"' \
     "$work/plan.json"
 

@@ -92,6 +92,9 @@ void weft_router__submit(weft_router *router, weft_request *request)
     router->n_pending++;
     if (router->draining)
         weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+    else if (!weft_router__serves(router, request->model))
+        weft_request__set_answer(request, WEFT_ANSWER_NOT_FOUND,
+                                 "the plan places model '%s' elsewhere", model->program->name);
     else if (model->n_queued >= QUEUE_MAX)
         weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE,
                                  "the queue of model '%s' is full", model->program->name);
@@ -281,7 +284,7 @@ static void end_preparation(router_worker *w, bool done)
 static void on_ready(void *user)
 {
     router_worker *w = user;
-    weft_joint__reset_worker(&w->router->joints, (uint32_t)(w - w->router->worker));
+    weft_joint__reset_worker(&w->router->joints, w, (uint32_t)(w - w->router->worker));
     dispatch(w->router);
 }
 
@@ -558,12 +561,12 @@ static weft_err set_served(weft_router *router, router_worker *worker, weft_diag
 {
     const weft_serve_slice *slice = worker->process.slice;
     for (uint32_t i = 0; i < slice->n_model; i++) {
-        uint32_t at = weft_router__find(router, slice->model[i], strlen(slice->model[i]));
-        if (at == UINT32_MAX)
+        const weft_bundle_program *p = weft_bundle_find(router->bundle, slice->model[i]);
+        if (!p)
             return weft_diag_error(diag, WEFT_ERR_INPUT,
                                    (weft_where){.file = router->options->bundle},
                                    "the bundle has no model '%s'", slice->model[i]);
-        worker->serves[at] = true;
+        worker->serves[p - router->bundle->program] = true;
     }
     for (uint32_t i = 0; i < router->bundle->n_program && slice->n_model == 0; i++)
         worker->serves[i] = true;

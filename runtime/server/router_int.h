@@ -260,8 +260,9 @@ const joint_size *weft_joint__unprepared(joint_set *set, const router_worker *wo
 /* The worker has prepared the combination with these inputs; or, !done, it could not. */
 void weft_joint__set_prepared(router_joint *joint, uint32_t worker, const weft_wire_tensor *in,
                               bool done);
-/* A worker that has just started has prepared only the buckets. */
-void weft_joint__reset_worker(joint_set *set, uint32_t worker);
+/* A worker that has just started has prepared only the buckets of programs whose models it all
+ * serves. */
+void weft_joint__reset_worker(joint_set *set, const router_worker *worker, uint32_t at);
 
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 

@@ -120,13 +120,23 @@ bool weft_joint__select(router_joint *j, const joint_part *waiting, uint32_t mus
 
 /* -- Preparation ------------------------------------------------------------------------------ */
 
-/* Whether the worker can run the joint program: it serves all its models. */
+/* Whether the worker can run the joint program: it serves two of its models or more, and leaves the
+ * parts of the others empty. */
 static bool can_run(const router_worker *w, const router_joint *j)
 {
+    uint32_t n = 0;
     for (uint32_t k = 0; k < j->program->n_part; k++)
-        if (!w->serves[j->program->part[k].program])
+        n += w->serves[j->program->part[k].program];
+    return j->empty != NULL && n >= 2;
+}
+
+/* Whether the worker serves all models that have rows in the combination. */
+static bool covers(const router_worker *w, const router_joint *j, const joint_size *s)
+{
+    for (uint32_t k = 0; k < j->program->n_part; k++)
+        if (s->part[k].rows > 0 && !w->serves[j->program->part[k].program])
             return false;
-    return j->empty != NULL;
+    return true;
 }
 
 const joint_size *weft_joint__unprepared(joint_set *set, const router_worker *worker, uint32_t at,
@@ -137,7 +147,8 @@ const joint_size *weft_joint__unprepared(joint_set *set, const router_worker *wo
         router_joint *j = &set->at[i];
         for (uint32_t k = 0; k < j->n_kept && can_run(worker, j); k++) {
             const joint_size *s = &j->kept[k];
-            if (s->ready[at] || s->failed || (best && s->uses <= best->uses))
+            if (s->ready[at] || s->failed || (best && s->uses <= best->uses) ||
+                !covers(worker, j, s))
                 continue;
             best = s;
             *out_joint = j;
@@ -158,11 +169,13 @@ void weft_joint__set_prepared(router_joint *j, uint32_t worker, const weft_wire_
     }
 }
 
-void weft_joint__reset_worker(joint_set *set, uint32_t worker)
+void weft_joint__reset_worker(joint_set *set, const router_worker *worker, uint32_t at)
 {
     for (uint32_t i = 0; i < set->n; i++)
-        for (uint32_t k = 0; k < set->at[i].n_kept; k++)
-            set->at[i].kept[k].ready[worker] = set->at[i].kept[k].is_bucket;
+        for (uint32_t k = 0; k < set->at[i].n_kept; k++) {
+            joint_size *s = &set->at[i].kept[k];
+            s->ready[at] = s->is_bucket && covers(worker, &set->at[i], s);
+        }
 }
 
 /* -- Waiting requests ------------------------------------------------------------------------- */
@@ -229,7 +242,8 @@ static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_
         const router_model *m = &q->model[at];
         must = at == q->must ? k : must;
         out[k] = (joint_part){0};
-        if (m->head && weft_batch__is_due(m, q->delay_us, q->now_ns) && !is_free_elsewhere(q, at))
+        if (m->head && q->worker[q->at].serves[at] &&
+            weft_batch__is_due(m, q->delay_us, q->now_ns) && !is_free_elsewhere(q, at))
             out[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
     }
     return must;

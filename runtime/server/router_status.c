@@ -14,12 +14,20 @@ const weft_bundle *weft_router__bundle(const weft_router *router)
     return router->bundle;
 }
 
+bool weft_router__serves(const weft_router *router, uint32_t model)
+{
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        if (router->worker[i].serves[model])
+            return true;
+    return false;
+}
+
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len)
 {
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
         const char *model = router->bundle->program[i].name;
         if (strlen(model) == len && memcmp(model, name, len) == 0)
-            return i;
+            return weft_router__serves(router, i) ? i : UINT32_MAX;
     }
     return UINT32_MAX;
 }
@@ -64,7 +72,7 @@ bool weft_router__is_ready(const weft_router *router, uint32_t model)
 bool weft_router__all_ready(const weft_router *router)
 {
     for (uint32_t i = 0; i < router->bundle->n_program; i++)
-        if (!weft_router__is_ready(router, i))
+        if (weft_router__serves(router, i) && !weft_router__is_ready(router, i))
             return false;
     return true;
 }

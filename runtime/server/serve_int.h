@@ -349,10 +349,13 @@ void weft_router__destroy(weft_router *router);
 /* Spans of requests are written there; NULL: nowhere. */
 void weft_router__set_spans(weft_router *router, weft_spans *spans);
 const weft_bundle *weft_router__bundle(const weft_router *router);
-/* Index of a model; UINT32_MAX: none has this name. */
+/* Whether some worker is to serve the model: a plan may place a part of the bundle here. */
+bool weft_router__serves(const weft_router *router, uint32_t model);
+/* Index of a model that is served; UINT32_MAX: none has this name. */
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len);
 /* Whether some worker that serves the model has prepared it. */
 bool weft_router__is_ready(const weft_router *router, uint32_t model);
+/* Whether this holds for all models that are served. */
 bool weft_router__all_ready(const weft_router *router);
 /* Writes into `out` why the model is not ready, for each of its workers; "" when it is. */
 void weft_router__explain(const weft_router *router, uint32_t model, char *out, size_t size);

@@ -293,26 +293,38 @@ static uint32_t parse_cpus(const char *text, uint32_t *out)
     return n;
 }
 
+static uint32_t index_of(const worker *w, const weft_bundle_program *p)
+{
+    return (uint32_t)(p - weft_engine_bundle(w->engine)->program);
+}
+
+static weft_err open_session(worker *w, const weft_bundle_program *p)
+{
+    return weft_session_open(w->engine, p->name, w->diag, &w->session[index_of(w, p)]);
+}
+
 static weft_err open_program(worker *w, const weft_bundle_program *p)
 {
-    weft_session **session = &w->session[p - weft_engine_bundle(w->engine)->program];
-    WEFT_TRY(weft_session_open(w->engine, p->name, w->diag, session));
+    WEFT_TRY(open_session(w, p));
     for (uint32_t b = 0; b < p->n_bucket; b++)
-        WEFT_TRY(weft_session_warm(*session, b, w->diag));
+        WEFT_TRY(weft_session_warm(w->session[index_of(w, p)], b, w->diag));
     return WEFT_ERR_OK;
 }
 
-/* Opens the joint programs of which this worker serves every model. */
+/* Opens the joint programs of which this worker serves two models or more. Their buckets have rows
+ * for every model: they are prepared where all are served, other sizes when the router asks. */
 static weft_err open_joint(worker *w)
 {
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
     for (uint32_t i = 0; i < bundle->n_joint; i++) {
         const weft_bundle_program *p = &bundle->program[bundle->n_program + i];
-        bool all = true;
+        uint32_t n = 0;
         for (uint32_t k = 0; k < p->n_part; k++)
-            all = all && w->session[p->part[k].program];
-        if (all)
+            n += w->session[p->part[k].program] != NULL;
+        if (n == p->n_part)
             WEFT_TRY(open_program(w, p));
+        else if (n >= 2)
+            WEFT_TRY(open_session(w, p));
     }
     return WEFT_ERR_OK;
 }

@@ -96,6 +96,8 @@ static bool is_variant(const weft_problem *p, const char *model)
 bool weft_family__is_usable(const weft_problem *p, const weft_family *f, weft_arena *arena)
 {
     weft_demand_index index = weft_demands__index(p->demands, arena);
+    if (named_family(p, f->name, arena) != f)
+        return false;
     for (size_t i = 0; i < f->n; i++)
         if (weft_demands__find(&index, f->model[i]) == UINT32_MAX || is_variant(p, f->model[i]))
             return false;

@@ -87,8 +87,8 @@ WEFT_MUST_USE weft_err weft_apps__resolve(const weft_problem *problem, bool assi
  * result has no families to choose. */
 void weft_families__group(const weft_problem *problem, const weft_family *const *chosen, size_t n,
                           weft_arena *arena, weft_problem *out);
-/* Whether the problem has all models of the family, none of them a variant of an app, and the
- * family has a profile. */
+/* Whether a family of the problem can be chosen: the problem has all its models, none of them a
+ * variant of an app, it has a profile, and no earlier family has its name. */
 bool weft_family__is_usable(const weft_problem *problem, const weft_family *family,
                             weft_arena *arena);
 bool weft_families__overlap(const weft_family *a, const weft_family *b);

@@ -267,7 +267,7 @@ static void test_joint__idle_workers_prepare(void **state)
         assert_non_null(find(&p, 0, out));
         assert_int_equal(out[1].rows, 0);
     }
-    weft_joint__reset_worker(&p.joints, 0);
+    weft_joint__reset_worker(&p.joints, &p.worker[0], 0);
     assert_non_null(unprepared(&p, 0, &j));
 }
 
@@ -292,12 +292,35 @@ static void test_joint__what_waits_in_queues(void **state)
     assert_null(find(&p, 0, out));
     p.worker[1].process.state = WORKER_BUSY;
     assert_non_null(find(&p, 0, out));
-    /* A worker has a joint program only if it serves all its models. */
-    p.serves[0][1] = false;
-    assert_null(find(&p, 0, out));
-    p.serves[0][1] = true;
     /* A request that was in a dying worker runs alone. */
     p.request[2].attempts = 1;
+    assert_null(find(&p, 0, out));
+}
+
+/* A worker that serves two of the three models runs the joint program without the third, whose
+ * requests are left to others, and prepares no sizes with rows of it. */
+static void test_joint__runs_with_some_of_its_models(void **state)
+{
+    static place p;
+    joint_part out[JOINT_PARTS_MAX];
+    router_joint *j = NULL;
+    (void)state;
+    open_place(&p);
+    p.worker[1].process.state = WORKER_BUSY;
+    ask(&p, 0, 1);
+    ask(&p, 1, 1);
+    ask(&p, 2, 2);
+    assert_null(find(&p, 0, out)); /* tracks the sizes of all three */
+    p.serves[0][1] = false;
+    assert_null(unprepared(&p, 0, &j));
+    assert_null(find(&p, 0, out));
+    prepare(&p);
+    assert_non_null(find(&p, 0, out));
+    assert_true(out[0].rows == 1 && out[1].rows == 0 && out[2].rows == 2);
+    weft_joint__reset_worker(&p.joints, &p.worker[0], 0);
+    assert_non_null(unprepared(&p, 0, &j));
+    p.serves[0][2] = false;
+    assert_null(unprepared(&p, 0, &j));
     assert_null(find(&p, 0, out));
 }
 
@@ -353,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_joint__random_loads_are_served_soundly),
         cmocka_unit_test(test_joint__frequent_sizes_are_kept),
         cmocka_unit_test(test_joint__what_waits_in_queues),
+        cmocka_unit_test(test_joint__runs_with_some_of_its_models),
         cmocka_unit_test(test_joint__is_not_used_beyond_its_limit),
         cmocka_unit_test(test_joint__waiting_rows_are_those_taken),
     };

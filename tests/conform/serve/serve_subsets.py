@@ -1,7 +1,9 @@
 # needs: numpy
 """A joint program of three models serves every subset that has requests: the answers are right, and no
-request waits for a model without requests."""
+request waits for a model without requests. A worker that serves two of the three runs it too."""
 import itertools
+import json
+import os
 import threading
 import time
 
@@ -57,3 +59,28 @@ with Server() as server:
         for models in itertools.combinations(SIBLINGS, n):
             joint = load(server, models)
             assert joint == 0 if n == 1 else joint > 0, (models, joint)
+
+
+def write_plan(path, *slices):
+    """A plan of slices of one core, each with the models of a name."""
+    places = [{"model": name, "device": 0, "type": "cpu", "slice": "1core", "slice_id": i, "mig_start": None,
+               "share": 1 / len(slices), "batch": 1, "procs": 1, "rate_per_s": 1, "capacity_per_s": 1,
+               "latency_us": 1, "mem_bytes": 0, "expected_error": 0, "source": "analytic"}
+              for i, name in enumerate(slices)]
+    rules = {"latency": "exact", "whole_ms": False, "procs_max": 0, "isolated": False, "oversubscribe": False,
+             "mem_reserve": 0}
+    with open(path, "w") as f:
+        json.dump({"format": "weft-plan", "version": 3, "policy": "test", "goal": "cost", "rules": rules,
+                   "gpus": 1, "cost_per_hour": 0, "goodput_per_s": 1, "power_w": 0, "lower_bound": 1,
+                   "proven": False, "decision_ms": 0, "models": [], "placements": places}, f)
+
+
+if len(os.sched_getaffinity(0)) >= 2:
+    write_plan("plan.json", "digits+parity", "size")
+    with Server("plan.json") as server:
+        assert load(server, ("digits", "parity", "size")) > 0
+        assert load(server, ("digits", "size")) == 0
+        # The plan places three of the bundle's models here: the server is ready for these.
+        assert server.request("GET", "/v2/health/ready")[0] == 200
+        assert server.request("GET", "/v2/models/digits/ready")[0] == 200
+        assert server.request("GET", "/v2/models/digits-attn/ready")[0] == 404
