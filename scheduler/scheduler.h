@@ -305,8 +305,8 @@ WEFT_MUST_USE weft_err weft_plan_make(const weft_policy *policy, void *state,
                                       weft_diag *diag, weft_plan *out);
 
 /* The problem as the plan sees it: the models of each family that it places are one demand. */
-void weft_plan_group(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
-                     weft_problem *out);
+void weft_families_of_plan(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
+                           weft_problem *out);
 
 /* Checks a plan under the rules that it states: MIG slots, memory, shares, counts, rates,
  * latencies, and all derived fields, which are recomputed. Adds one error for each violation.

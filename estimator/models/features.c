@@ -19,7 +19,7 @@ static const char *const family_names[] = {
 #undef FAMILY
 };
 
-const char *weft_family__name(weft_family family)
+const char *weft_trees__family_name(weft_tree_family family)
 {
     return family < WEFT_FAMILY_COUNT ? family_names[family] : "none";
 }
@@ -47,7 +47,8 @@ static bool has_gemm(const weft_kernel *k)
     return k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1;
 }
 
-weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32)
+weft_tree_family weft_trees__family_of(const weft_kernel *kernel, const weft_gpu *gpu,
+                                       bool exact_f32)
 {
     if (weft_gpu__is_cpu(gpu))
         return WEFT_FAMILY_NONE;
@@ -108,7 +109,7 @@ static const struct {
 enum { FEATURE_COUNT = sizeof feature_table / sizeof feature_table[0] };
 _Static_assert((int)FEATURE_COUNT <= (int)WEFT_FEATURES_MAX, "room for every feature");
 
-size_t weft_features__count(weft_family family)
+size_t weft_features__count(weft_tree_family family)
 {
     size_t n = 0;
     for (size_t i = 0; i < FEATURE_COUNT; i++)
@@ -116,7 +117,7 @@ size_t weft_features__count(weft_family family)
     return n;
 }
 
-const char *weft_features__name(weft_family family, size_t i)
+const char *weft_features__name(weft_tree_family family, size_t i)
 {
     for (size_t j = 0; j < FEATURE_COUNT; j++)
         if (feature_table[j].families >> family & 1 && i-- == 0)
@@ -341,8 +342,8 @@ static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact
         f->way = find_ways(k, whole, rate);
 }
 
-void weft_features__compute(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
-                            bool exact_f32, float *out)
+void weft_features__compute(weft_tree_family family, const weft_kernel *kernel,
+                            const weft_slice *whole, bool exact_f32, float *out)
 {
     facts found;
     const facts *f = &found;
@@ -360,8 +361,8 @@ void weft_features_find(const weft_kernel *kernel, const weft_slice *slice,
 {
     bool exact_f32 = options && options->exact_f32;
     weft_slice whole = weft_slice__whole(slice);
-    weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
-    *out = (weft_features){.family = weft_family__name(family),
+    weft_tree_family family = weft_trees__family_of(kernel, slice->gpu, exact_f32);
+    *out = (weft_features){.family = weft_trees__family_name(family),
                            .base_us = weft_features__base_us(kernel, &whole, exact_f32),
                            .floor_us = weft_peak__floor_us(kernel, slice, exact_f32)};
     if (family == WEFT_FAMILY_NONE)

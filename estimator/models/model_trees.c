@@ -148,7 +148,7 @@ static const forest forest_table[WEFT_FAMILY_COUNT] = {
 #define ELSEWHERE(family, error)
 #define LEARNED(family_, device_, error_) {WEFT_FAMILY_##family_, device_, error_},
 static const struct {
-    weft_family family;
+    weft_tree_family family;
     const char *device;
     double error;
 } learned_table[] = {
@@ -179,7 +179,7 @@ static const struct {
 #undef DISPATCH
 
 /* Element types that the family was measured in. */
-static bool is_measured_type(weft_family family, weft_dtype dtype)
+static bool is_measured_type(weft_tree_family family, weft_dtype dtype)
 {
     if (family == WEFT_FAMILY_MATRIX || family == WEFT_FAMILY_ATTENTION)
         return dtype == WEFT_DTYPE_BF16 || dtype == WEFT_DTYPE_F16;
@@ -187,8 +187,8 @@ static bool is_measured_type(weft_family family, weft_dtype dtype)
 }
 
 /* Sets *learned. Returns the expected error; 0: that of the analytic model. */
-static double find_error(weft_family family, const weft_kernel *kernel, const weft_slice *slice,
-                         bool *learned)
+static double find_error(weft_tree_family family, const weft_kernel *kernel,
+                         const weft_slice *slice, bool *learned)
 {
     *learned = false;
     if (!is_measured_type(family, kernel->dtype))
@@ -271,7 +271,7 @@ static double sum_trees(const forest *f, const float *x)
     return f->start + (double)sum * unit;
 }
 
-const char *weft_trees__feature(weft_family family, size_t i)
+const char *weft_trees__feature(weft_tree_family family, size_t i)
 {
     return i < forest_table[family].n_feature ? forest_table[family].feature[i].name : NULL;
 }
@@ -290,7 +290,7 @@ static const weft_model *analytic_model(const weft_kernel *kernel, const weft_sl
 
 static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    return weft_family__of(kernel, slice->gpu, exact_f32) != WEFT_FAMILY_NONE &&
+    return weft_trees__family_of(kernel, slice->gpu, exact_f32) != WEFT_FAMILY_NONE &&
            weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
@@ -304,7 +304,7 @@ static double analytic_us(const weft_model *model, const weft_kernel *kernel,
 static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool exact_f32)
 {
     weft_kernel as = weft_features__as_measured(of), *kernel = &as;
-    weft_family family = weft_family__of(kernel, slice->gpu, exact_f32);
+    weft_tree_family family = weft_trees__family_of(kernel, slice->gpu, exact_f32);
     weft_slice whole = weft_slice__whole(slice);
     const weft_model *analytic = analytic_model(kernel, slice, exact_f32);
     weft_timing timing = analytic->predict(kernel, slice, exact_f32);

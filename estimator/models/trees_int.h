@@ -6,29 +6,30 @@
 
 /* Families of kernels that share their trees. MATRIX: GEMMs on matrix units (16 bit, TF32, 8 bit);
  * PLAIN: f32 GEMMs on plain units. */
-typedef enum weft_family {
+typedef enum weft_tree_family {
 #define FAMILY(name, text, brief) WEFT_FAMILY_##name,
 #include "estimator/models/families.def"
 #undef FAMILY
     WEFT_FAMILY_COUNT,
     WEFT_FAMILY_NONE = WEFT_FAMILY_COUNT
-} weft_family;
+} weft_tree_family;
 
-const char *weft_family__name(weft_family family);
-weft_family weft_family__of(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
+const char *weft_trees__family_name(weft_tree_family family);
+weft_tree_family weft_trees__family_of(const weft_kernel *kernel, const weft_gpu *gpu,
+                                       bool exact_f32);
 /* True for kernels on plain units: exact f32, or a type without a matrix unit. */
 bool weft_features__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, bool exact_f32);
 /* The kernel as it was measured: at inference a batch norm is an element-wise function (one
  * multiplication and one addition), with a channel of an image as row. */
 weft_kernel weft_features__as_measured(const weft_kernel *kernel);
 /* Number and names of a family's features, in the order of weft_features__compute. */
-size_t weft_features__count(weft_family family);
-const char *weft_features__name(weft_family family, size_t i);
+size_t weft_features__count(weft_tree_family family);
+const char *weft_features__name(weft_tree_family family, size_t i);
 /* Name of feature i in the family's table of trees; NULL behind the last. */
-const char *weft_trees__feature(weft_family family, size_t i);
+const char *weft_trees__feature(weft_tree_family family, size_t i);
 /* The bound that the trees correct: launch + max(arithmetic, traffic), of the whole device. */
 double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole, bool exact_f32);
-void weft_features__compute(weft_family family, const weft_kernel *kernel, const weft_slice *whole,
-                            bool exact_f32, float *out);
+void weft_features__compute(weft_tree_family family, const weft_kernel *kernel,
+                            const weft_slice *whole, bool exact_f32, float *out);
 
 #endif

@@ -63,8 +63,8 @@ static const weft_family *named_family(const weft_problem *p, const char *name, 
     return made;
 }
 
-void weft_plan_group(const weft_plan *plan, const weft_problem *p, weft_arena *arena,
-                     weft_problem *out)
+void weft_families_of_plan(const weft_plan *plan, const weft_problem *p, weft_arena *arena,
+                           weft_problem *out)
 {
     WEFT_VEC(const weft_family *) chosen = {0};
     for (size_t i = 0; i < plan->n; i++) {

@@ -154,7 +154,7 @@ static void derive_device(derivation *c, const uint32_t *order, size_t from, siz
 void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *arena)
 {
     weft_problem judged;
-    weft_plan_group(plan, problem, arena, &judged);
+    weft_families_of_plan(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
     derivation c = {.plan = plan, .problem = &judged};
@@ -221,7 +221,7 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
     weft_problem judged;
     double parts = 0, busy = 0;
     uint32_t *order = weft_plan__order(plan, arena);
-    weft_plan_group(plan, problem, arena, &judged);
+    weft_families_of_plan(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
     weft_option_table__build(&judged, arena, &table);

@@ -464,7 +464,7 @@ weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
                            weft_diag *diag, weft_explanation *out)
 {
     weft_problem judged;
-    weft_plan_group(plan, problem, arena, &judged);
+    weft_families_of_plan(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
     explainer e = {

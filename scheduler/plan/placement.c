@@ -610,7 +610,7 @@ weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, wef
         err = weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "out of memory");
     } else {
         weft_arena_guard(arena, &env);
-        weft_plan_group(plan, &judged, arena, &judged);
+        weft_families_of_plan(plan, &judged, arena, &judged);
         const weft_demands *grouped = judged.demands;
         err = weft_apps__resolve(&judged, false, arena, diag, &judged);
         if (err == WEFT_ERR_OK && judged.demands != grouped)

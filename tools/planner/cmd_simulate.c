@@ -139,7 +139,7 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     in->problem.options = o->policy_options;
     in->problem.seed = o->arrivals.seed;
     o->sim.plan = &in->plan;
-    weft_plan_group(&in->plan, &in->problem, arena, &in->problem);
+    weft_families_of_plan(&in->plan, &in->problem, arena, &in->problem);
     o->sim.problem = &in->problem;
     o->sim.later = o->later;
     o->sim.n_later = o->n_later;
