@@ -8,9 +8,9 @@ typedef struct par_job {
     int64_t n, parts;
 } par_job;
 
-/* Less work than this stays on the caller: with other processes on the same CPUs a helper thread
- * may come late, and without them it gains little. */
-static const double least_ns = 30000;
+/* Less work than this stays on the caller: handing over takes about 1 us. With other processes on
+ * the same CPUs a helper thread sleeps, and may come late. */
+static const double least_ns = 8000, least_busy_ns = 30000;
 /* Loops are split further than into one part a thread, so that threads that come late leave their
  * parts to others; a part has at least so much work. */
 static const double part_ns = 10000;
@@ -29,7 +29,7 @@ void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, v
     double work = (double)n * cost_ns;
     if (threads > n)
         threads = n > 0 ? (uint32_t)n : 1;
-    if (threads > 1 && work >= least_ns) {
+    if (threads > 1 && work >= least_ns && (work >= least_busy_ns || !weft_team_is_busy())) {
         int64_t parts = (int64_t)(work / part_ns), most = (int64_t)threads * PARTS_PER_THREAD;
         parts = parts < most ? parts : most;
         parts = parts > threads ? parts : threads;

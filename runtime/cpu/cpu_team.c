@@ -116,6 +116,11 @@ static bool spin_while(weft_team *team, _Atomic uint32_t *word, uint32_t value)
     }
 }
 
+bool weft_team_is_busy(void)
+{
+    return me.own && now_ns() < atomic_load_explicit(&me.own->busy_until_ns, memory_order_relaxed);
+}
+
 /* -- The flag of invalid operations --------------------------------------------------------- */
 
 /* Bit 0 of MXCSR; writing the register takes longer than reading it. */

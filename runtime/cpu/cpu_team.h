@@ -27,6 +27,9 @@ uint32_t weft_team_threads(void);
 /* Sets that number until `end`; returns the previous one. For primitives of little work. */
 uint32_t weft_team_limit(uint32_t threads);
 
+/* Whether a thread of the team was preempted lately. */
+bool weft_team_is_busy(void);
+
 /* Calls fn(cx, part) for each part in [0, parts) on up to `threads` threads and waits. Within a job
  * the parts run one after the other. false: threads cannot be created, and nothing was run. */
 bool weft_team_run(weft_team_fn fn, void *cx, uint32_t parts, uint32_t threads);
