@@ -174,6 +174,8 @@ static weft_err choose_and_build(weft_prep *p, conv_plan *c)
     if (!describe(p, c))
         return WEFT_ERR_OK;
     WEFT_TRY(weft_dnnl__epilogue(p, &c->scope, &c->epilogue, false, NULL, 0));
+    if (weft_dnnl__is_costly(&c->epilogue, weft_slot_numel(&p->out[0])))
+        weft_dnnl__unfuse(&c->epilogue);
     if (!choose(p, c))
         return WEFT_ERR_OK;
     weft_err err = try_build(p, c);

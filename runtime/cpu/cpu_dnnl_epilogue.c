@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { NEAR_FLOATS = 4 << 20 };
+
 /* -- Single steps --------------------------------------------------------------------------- */
 
 static bool number(const weft_step *s, uint32_t k, float *out)
@@ -339,6 +341,22 @@ weft_err weft_dnnl__epilogue(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue
     if (!e->fused)
         reset(e);
     return WEFT_ERR_OK;
+}
+
+/* oneDNN's gelu and silu take twice the time of ours, which pays as long as the result is in the
+ * cache. */
+bool weft_dnnl__is_costly(const dnnl_epilogue *e, int64_t n)
+{
+    for (uint32_t i = 0; i < e->n_step && e->fused && n <= NEAR_FLOATS; i++)
+        switch (e->step[i].op) {
+        case WEFT_STEP_GELU:
+        case WEFT_STEP_GELU_TANH:
+        case WEFT_STEP_SILU:
+            return true;
+        default:
+            break;
+        }
+    return false;
 }
 
 void weft_dnnl__unfuse(dnnl_epilogue *e)

@@ -106,6 +106,8 @@ weft_err weft_dnnl__epilogue(weft_prep *p, weft_dnnl_scope *scope, dnnl_epilogue
                              const weft_step *front, uint32_t n_front);
 /* Removes the fused steps, for implementations that do not support them. */
 void weft_dnnl__unfuse(dnnl_epilogue *e);
+/* Whether a fused epilogue is faster as a pass of its own over a result of n elements. */
+bool weft_dnnl__is_costly(const dnnl_epilogue *e, int64_t n);
 bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-enum { NEAR_FLOATS = 384 << 10 };
-
 typedef struct gemm {
     bool trans_a, trans_b, collapsed;
     float alpha, beta;
@@ -157,25 +155,6 @@ static weft_err prepare(weft_prep *p, gemm *m)
     return WEFT_ERR_OK;
 }
 
-/* Whether the steps behind the product are faster as a pass of their own: oneDNN's gelu and silu
- * take twice the time of ours, which pays as long as the result is in the cache. */
-static bool is_costly(const gemm *m)
-{
-    int64_t n = 1;
-    for (int d = 0; d < m->rank; d++)
-        n *= m->y[d];
-    for (uint32_t i = 0; i < m->epilogue.n_step && n <= NEAR_FLOATS; i++)
-        switch (m->epilogue.step[i].op) {
-        case WEFT_STEP_GELU:
-        case WEFT_STEP_GELU_TANH:
-        case WEFT_STEP_SILU:
-            return true;
-        default:
-            break;
-        }
-    return false;
-}
-
 static weft_err choose_and_prepare(weft_prep *p, gemm *m)
 {
     weft_step front[2];
@@ -183,7 +162,10 @@ static weft_err choose_and_prepare(weft_prep *p, gemm *m)
     if (!shape(p, m) || !describe(m) || !read_front(p, m, front, &n_front))
         return WEFT_ERR_OK;
     WEFT_TRY(weft_dnnl__epilogue(p, &m->scope, &m->epilogue, m->collapsed, front, n_front));
-    if (m->epilogue.fused && is_costly(m))
+    int64_t n = 1;
+    for (int d = 0; d < m->rank; d++)
+        n *= m->y[d];
+    if (weft_dnnl__is_costly(&m->epilogue, n))
         weft_dnnl__unfuse(&m->epilogue);
     bool found = find(p, m);
     if ((!found || weft_dnnl__is_slow(m->pd)) && m->epilogue.n_step > 0 && m->epilogue.fused) {
