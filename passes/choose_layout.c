@@ -169,11 +169,14 @@ static bool takes_blocks(const weft_module *m, weft_node n)
            (weft_node_op(m, n) != WEFT_OP_SLICE || takes_images(m, n));
 }
 
-/* A small convolution between plain values: two reorders cost more than blocks gain. */
+/* A small convolution between plain values: two reorders cost more than blocks gain. oneDNN's
+ * kernels for depthwise windows reorder plain values themselves, to a slower layout. */
 static bool is_lone(const chooser *c, weft_node n, const conv_shape *s)
 {
     weft_val y = weft_node_out(c->m, n, 0);
-    if (layout_of(c, weft_node_in(c->m, n, 0)) != WEFT_LAYOUT_PLAIN || s->ci < c->block)
+    bool depthwise = s->is_2d && s->group > 1 && s->group == s->ci && s->group == s->co;
+    if (layout_of(c, weft_node_in(c->m, n, 0)) != WEFT_LAYOUT_PLAIN || s->ci < c->block ||
+        depthwise)
         return false;
     WEFT_FOREACH_USE (c->m, y, use)
         if (takes_blocks(c->m, use.node))
