@@ -26,8 +26,9 @@ enum {
     OUT_BYTES = 256 << 10,
     OUT_CHUNK_BYTES = 32 << 10, /* more than one nghttp2_session_mem_send returns */
     TURN_READS_MAX = 16,
-    TURN_WRITES_MAX = 16,
+    TURN_WRITES_MAX = 2,
     HELD_MESSAGES_MAX = 16,
+    OFFLOAD_NICE = 10,  /* reading large messages gives way to the loop */
     RESET_BURST = 5000, /* streams that a client may reset at once, then per second */
     RESET_RATE_PER_S = 500
 };
@@ -327,7 +328,8 @@ static weft_err prepare(weft_grpc *grpc)
 {
     grpc->in = malloc(IN_BYTES);
     grpc->out = malloc(OUT_BYTES);
-    if (!grpc->in || !grpc->out || !weft_peers__open(&grpc->peers) ||
+    grpc->offload = weft_offload__create(grpc->loop, OFFLOAD_NICE);
+    if (!grpc->in || !grpc->out || !grpc->offload || !weft_peers__open(&grpc->peers) ||
         nghttp2_session_callbacks_new(&grpc->callbacks) != 0 ||
         nghttp2_option_new(&grpc->option) != 0)
         return WEFT_ERR_NOMEM;
@@ -420,6 +422,7 @@ void weft_grpc__destroy(weft_grpc *grpc)
     /* Orphaned calls still refer to `grpc`: they end here. */
     if (grpc->n_running > 0)
         weft_router__give_up(grpc->router);
+    weft_offload__destroy(grpc->offload);
     weft_listener__close(&grpc->listener);
     weft_tls__destroy(grpc->tls);
     weft_peers__close(&grpc->peers);

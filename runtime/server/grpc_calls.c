@@ -436,7 +436,16 @@ void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
     call->reply(call);
 }
 
+bool weft_grpc__is_infer(const weft_grpc_method *method)
+{
+    return !method->run;
+}
+
 void weft_grpc__cancel_call(weft_grpc_call *call)
 {
+    if (call->offloaded) {
+        call->cancelled = true; /* it ends when it is back */
+        return;
+    }
     weft_router__abandon(call->router, call->infer->request);
 }

@@ -6,6 +6,7 @@
 #include "grpc_service.pb-c.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -366,15 +367,76 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
 
 /* -- The call ------------------------------------------------------------------------------- */
 
+static void run_free(weft_job *job)
+{
+    weft_grpc__destroy_infer((weft_grpc_infer *)((char *)job - offsetof(weft_grpc_infer, job)));
+}
+
+/* Frees what was read, beside the loop where that takes long. */
+static void free_infer(weft_grpc_call *call, weft_grpc_infer *infer)
+{
+    if (!call->offload || !call->job.run) {
+        weft_grpc__destroy_infer(infer);
+        return;
+    }
+    infer->job = (weft_job){.run = run_free};
+    weft_offload__submit(call->offload, &infer->job);
+}
+
+static weft_grpc_call *call_of(weft_job *job)
+{
+    return (weft_grpc_call *)((char *)job - offsetof(weft_grpc_call, job));
+}
+
+static void write_answer(weft_grpc_call *call)
+{
+    if (!weft_grpc__write_infer(call->infer, &call->message, &call->len))
+        weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
+                             "the answer does not fit into memory or a message");
+}
+
+static void end_call(weft_grpc_call *call)
+{
+    weft_grpc_infer *infer = call->infer;
+    call->infer = NULL;
+    free_infer(call, infer);
+    call->reply(call);
+}
+
+static void run_write(weft_job *job)
+{
+    write_answer(call_of(job));
+}
+
+static void done_write(weft_job *job)
+{
+    weft_grpc_call *call = call_of(job);
+    call->offloaded = false;
+    if (!call->message && call->status == WEFT_GRPC_OK)
+        weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
+    end_call(call);
+}
+
+/* Whether the answer is to be written beside the loop. */
+static bool is_large(const weft_grpc_infer *infer)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < infer->n_output; i++)
+        bytes += weft_tensor_bytes(&infer->request->out[infer->output[i]]);
+    return bytes > WEFT_GRPC_INLINE_BYTES;
+}
+
 static void on_done(weft_request *request)
 {
     weft_grpc_call *call = request->user;
-    weft_grpc_infer *infer = call->infer;
-    call->infer = NULL;
     if (request->answer == WEFT_ANSWER_OK) {
-        if (!weft_grpc__write_infer(infer, &call->message, &call->len))
-            weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
-                                 "the answer does not fit into memory or a message");
+        if (call->offload && is_large(call->infer)) {
+            call->offloaded = true;
+            call->job = (weft_job){.run = run_write, .done = done_write};
+            weft_offload__submit(call->offload, &call->job);
+            return;
+        }
+        write_answer(call);
     } else {
         uint64_t took_us = (weft_clock__now_ns() - request->arrived_ns) / 1000;
         bool expired = request->answer == WEFT_ANSWER_UNAVAILABLE && call->timeout_us &&
@@ -383,8 +445,21 @@ static void on_done(weft_request *request)
             call, expired ? WEFT_GRPC_DEADLINE_EXCEEDED : weft_grpc__status_of(request->answer),
             "%s", request->message);
     }
-    weft_grpc__destroy_infer(infer);
-    call->reply(call);
+    end_call(call);
+}
+
+/* Gives the request that was read to the router. */
+static void submit(weft_grpc_call *call)
+{
+    weft_request *request = call->infer->request;
+    if (call->timeout_us && (!request->timeout_us || call->timeout_us < request->timeout_us))
+        request->timeout_us = call->timeout_us;
+    request->done = on_done;
+    request->user = call;
+    request->id = call->infer->in->id;
+    request->origin = call->origin;
+    call->submitted = true;
+    weft_router__submit(call->router, request);
 }
 
 void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t len)
@@ -397,13 +472,64 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
         call->reply(call);
         return;
     }
-    weft_request *request = call->infer->request;
-    if (call->timeout_us && (!request->timeout_us || call->timeout_us < request->timeout_us))
-        request->timeout_us = call->timeout_us;
-    request->done = on_done;
-    request->user = call;
-    request->id = call->infer->in->id;
-    request->origin = call->origin;
-    call->submitted = true;
-    weft_router__submit(call->router, request);
+    submit(call);
+}
+
+/* -- Large messages, beside the loop -------------------------------------------------------- */
+
+static void drop_bytes(weft_grpc_call *call)
+{
+    free(call->bytes);
+    free(call->visible);
+    call->bytes = NULL;
+    call->visible = NULL;
+}
+
+static void run_read(weft_job *job)
+{
+    weft_grpc_call *call = call_of(job);
+    if (!weft_grpc__read_infer(weft_router__bundle(call->router), call->visible, call->bytes,
+                               call->n_bytes, call->decoded_max, &call->answer, call->text,
+                               &call->infer))
+        call->infer = NULL;
+    drop_bytes(call);
+}
+
+static void done_read(weft_job *job)
+{
+    weft_grpc_call *call = call_of(job);
+    bool was_run = call->bytes == NULL;
+    call->offloaded = false;
+    if (call->infer && !call->cancelled) {
+        submit(call);
+        return;
+    }
+    drop_bytes(call);
+    if (call->cancelled || !was_run)
+        weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the client or the server is going away");
+    else
+        call->status = weft_grpc__status_of(call->answer);
+    if (call->infer)
+        free_infer(call, call->infer);
+    call->infer = NULL;
+    call->reply(call);
+}
+
+bool weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len)
+{
+    uint32_t n = weft_router__bundle(call->router)->n_program;
+    const bool *visible = weft_access__models(call->access, &call->presented);
+    /* Copied: the rights may be read again meanwhile. */
+    call->visible = visible ? malloc((size_t)n + 1) : NULL;
+    if (visible && !call->visible)
+        return false;
+    if (visible)
+        memcpy(call->visible, visible, n * sizeof *visible);
+    call->bytes = message;
+    call->n_bytes = len;
+    call->answer = WEFT_ANSWER_INTERNAL;
+    call->offloaded = true;
+    call->job = (weft_job){.run = run_read, .done = done_read};
+    weft_offload__submit(call->offload, &call->job);
+    return true;
 }

@@ -54,12 +54,27 @@ typedef struct weft_grpc_call {
 
     bool submitted;         /* its request was given to the router, which logs it */
     weft_grpc_infer *infer; /* while its request belongs to the router */
+
+    /* While a large message is read beside the loop. */
+    weft_offload *offload; /* NULL: all messages are read at once */
+    weft_job job;
+    uint8_t *bytes; /* owned */
+    size_t n_bytes;
+    bool *visible; /* owned, see weft_grpc__read_infer; NULL: all */
+    weft_answer answer;
+    bool offloaded, cancelled;
 } weft_grpc_call;
 
 /* `path`: value of the header ":path". NULL: no such method. */
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len);
 const char *weft_grpc__path_of(const weft_grpc_method *method);
 weft_api_group weft_grpc__group_of(const weft_grpc_method *method);
+/* Messages of ModelInfer above this size are read beside the loop. */
+enum { WEFT_GRPC_INLINE_BYTES = 256 << 10 };
+/* The same as weft_grpc__start_call for a large message of ModelInfer, which it takes. false: out
+ * of memory, nothing was done. */
+bool weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len);
+bool weft_grpc__is_infer(const weft_grpc_method *method);
 /* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
                            const uint8_t *message, size_t len);
@@ -95,6 +110,7 @@ struct weft_grpc_infer {
     void **converted; /* by input: data that was converted, owned; NULL: none */
     uint32_t *output; /* outputs of the program, in the order of the answer */
     uint32_t n_output;
+    weft_job job; /* frees it beside the loop */
 };
 
 /* `visible`, by model: those that the client may know of; NULL: all. false: the error is in
@@ -120,6 +136,7 @@ struct weft_grpc {
     weft_tls *tls; /* NULL: none */
     uint32_t max_connections;
     weft_peers peers;
+    weft_offload *offload; /* for large messages */
     bool draining;
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;

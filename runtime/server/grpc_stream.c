@@ -366,6 +366,9 @@ static void end_request(grpc_stream *s)
     s->message = NULL; /* the stream may be answered or freed inside weft_grpc__start_call */
     s->state = GRPC_RUNNING;
     s->grpc->n_running++;
+    if (s->call.offload && s->len > WEFT_GRPC_INLINE_BYTES && weft_grpc__is_infer(s->method) &&
+        weft_grpc__offload_infer(&s->call, message, s->len))
+        return;
     weft_grpc__start_call(s->method, &s->call, message, s->len);
     free(message);
 }
@@ -394,6 +397,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     s->call = (weft_grpc_call){.router = c->grpc->router,
                                .access = c->grpc->front.access,
                                .decoded_max = 2 * c->grpc->max_message + (1 << 20),
+                               .offload = c->grpc->offload,
                                .reply = on_reply,
                                .user = s};
     if (s->call.access)

@@ -21,6 +21,7 @@
 enum {
     TURN_STEPS_MAX = 8, /* of one connection: two to a request */
     TURN_READS_MAX = 8,
+    TURN_SENT_MAX = 1 << 20,
     READ_MAX = 64 << 10,   /* of a body, at once */
     DROP_MAX = 64 << 10,   /* rest of a refused body for which the connection is kept */
     LINGER_MAX = 64 << 20, /* bytes dropped after the last answer */
@@ -170,18 +171,23 @@ static void refuse(http_connection *c, unsigned status, const char *text)
         c->closing = true;
 }
 
-/* false: the socket takes no more for now, or failed. */
+/* false: the socket takes no more for now, or failed, or the rest of a large answer is for the next
+ * turn. */
 static bool send_answer(http_connection *c)
 {
     const http_exchange *x = c->x;
-    size_t body_len = body_bytes(x);
+    size_t body_len = body_bytes(x), until = c->sent + TURN_SENT_MAX;
     while (c->sent < c->out_len + body_len) {
+        if (c->sent >= until)
+            return false;
         size_t in_body = c->sent > c->out_len ? c->sent - c->out_len : 0;
         struct iovec part[2] = {{.iov_base = c->out + c->sent, .iov_len = c->out_len - c->sent},
                                 {.iov_base = x->reply, .iov_len = body_len}};
         int first = c->sent >= c->out_len; /* 1: the head is sent */
         if (first)
             part[1] = (struct iovec){.iov_base = x->reply + in_body, .iov_len = body_len - in_body};
+        if (part[1].iov_len > TURN_SENT_MAX)
+            part[1].iov_len = TURN_SENT_MAX;
         ssize_t n = weft_stream__write(&c->stream, part + first, 2 - first);
         if (n < 0 && errno == EINTR)
             continue;

@@ -7,8 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Boxes have room for the batches of the buckets, within these sizes. */
-enum { BOX_MIN_BYTES = 64 << 10, BOX_MAX_BYTES = 16 << 20 };
+/* Boxes have room for the batches of the buckets, within these sizes; to copy the largest takes the
+ * loop about 1 ms. */
+enum { BOX_MIN_BYTES = 64 << 10, BOX_MAX_BYTES = 4 << 20 };
 
 /* -- Life ----------------------------------------------------------------------------------- */
 

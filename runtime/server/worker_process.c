@@ -29,7 +29,7 @@ enum {
     SOCKET_BUFFER_BYTES = 4 << 20,
     REPORT_MAX = 400,
     PARTS_MAX = 64,
-    TURN_BYTES = 1 << 20 /* of a message, in one turn of the loop, either way */
+    TURN_BYTES = 256 << 10 /* of a message, in one turn of the loop, either way */
 };
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
 static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;

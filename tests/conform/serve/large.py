@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 from serving import WEFT, Server, read_answer
 
-SHARED = 16 << 20  # largest size of the shared memory for a batch
+SHARED = 4 << 20  # largest size of the shared memory for a batch
 
 
 def make_model(path, op, shape):
