@@ -15,8 +15,8 @@ typedef enum wire_type {
     WIRE_4_BYTES = 5
 } wire_type;
 
-/* A field of a message; number 0 ends a list. Fields 1 to 7 that are not listed may occur any
- * number of times. */
+/* A field of a message. Number 0 ends a list: `max` is then the last number of the schema; fields
+ * up to it that are not listed may occur any number of times, others are unknown. */
 typedef struct field_rule {
     uint32_t number, max;
     const struct field_rule *inside; /* its own fields, when it is a message whose parts count */
@@ -24,15 +24,18 @@ typedef struct field_rule {
 
 enum { FIELDS_MAX = 8 }; /* of a list */
 
+static const field_rule parameter[] = {{0, 5, NULL}};
+/* An entry of a map of parameters. */
+static const field_rule entry[] = {{1, 1, NULL}, {2, 1, parameter}, {0, 2, NULL}};
 /* bytes_contents: each element is a structure with a pointer. */
-static const field_rule contents[] = {{8, PORTS_MAX, NULL}, {0, 0, NULL}};
-static const field_rule output[] = {{1, 1, NULL}, {2, PARAMETERS_MAX, NULL}, {0, 0, NULL}};
+static const field_rule contents[] = {{8, PORTS_MAX, NULL}, {0, 8, NULL}};
+static const field_rule output[] = {{1, 1, NULL}, {2, PARAMETERS_MAX, entry}, {0, 2, NULL}};
 static const field_rule input[] = {
-    {1, 1, NULL},     {2, 1, NULL}, {3, WEFT_RANK_MAX + 1, NULL}, {4, PARAMETERS_MAX, NULL},
-    {5, 1, contents}, {0, 0, NULL}};
+    {1, 1, NULL},     {2, 1, NULL}, {3, WEFT_RANK_MAX + 1, NULL}, {4, PARAMETERS_MAX, entry},
+    {5, 1, contents}, {0, 5, NULL}};
 static const field_rule request[] = {
-    {1, 1, NULL},          {2, 1, NULL},           {3, 1, NULL},         {4, PARAMETERS_MAX, NULL},
-    {5, PORTS_MAX, input}, {6, PORTS_MAX, output}, {7, PORTS_MAX, NULL}, {0, 0, NULL}};
+    {1, 1, NULL},          {2, 1, NULL},           {3, 1, NULL},         {4, PARAMETERS_MAX, entry},
+    {5, PORTS_MAX, input}, {6, PORTS_MAX, output}, {7, PORTS_MAX, NULL}, {0, 7, NULL}};
 
 typedef struct scan {
     const uint8_t *at, *end;
@@ -85,7 +88,7 @@ static const char *check(scan *s, const field_rule *rules)
         while (rules[i].number && rules[i].number != tag >> 3)
             i++;
         if (rules[i].number == 0) {
-            if (tag >> 3 >= FIELDS_MAX && ++*s->n_unknown > UNKNOWN_MAX)
+            if (tag >> 3 > rules[i].max && ++*s->n_unknown > UNKNOWN_MAX)
                 return "takes too much memory: it has too many unknown fields";
             continue;
         }
