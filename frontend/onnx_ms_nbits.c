@@ -43,16 +43,16 @@ static weft_val unpack_zeros(weft_onnx_build *b, weft_val zeros, const weft_nbit
     return weft_onnx__f32s(b, out, dim, 2);
 }
 
-static weft_err read_sizes(weft_onnx_call *c, weft_nbits *out)
+static weft_err read_sizes(weft_onnx_call *c, weft_nbits *out, int64_t *out_accuracy)
 {
-    int64_t k, n, bits, block, prepacked, accuracy;
+    int64_t k, n, bits, block, prepacked;
     WEFT_TRY(weft_onnx__get_int(c, "K", 0, &k));
     WEFT_TRY(weft_onnx__get_int(c, "N", 0, &n));
     WEFT_TRY(weft_onnx__get_int(c, "bits", 4, &bits));
     WEFT_TRY(weft_onnx__get_int(c, "block_size", 0, &block));
     WEFT_TRY(weft_onnx__get_int(c, "weight_prepacked", 0, &prepacked));
-    /* The least accuracy that the model needs: f32 has it. */
-    WEFT_TRY(weft_onnx__get_int(c, "accuracy_level", 0, &accuracy));
+    /* The least accuracy that the model needs: f32 has it, kernels may use it for 4 (int8). */
+    WEFT_TRY(weft_onnx__get_int(c, "accuracy_level", 0, out_accuracy));
     WEFT_TRY(weft_onnx__no_more_attrs(c));
     if (prepacked)
         return weft_onnx__fail(c, WEFT_ERR_UNSUP,
@@ -68,7 +68,8 @@ weft_err weft_onnx_hook_ms_matmul_nbits(weft_onnx_call *c)
 {
     weft_onnx_build b = {.c = c};
     weft_nbits s;
-    WEFT_TRY(read_sizes(c, &s));
+    int64_t accuracy;
+    WEFT_TRY(read_sizes(c, &s, &accuracy));
     if (!operand(c, X).i || !operand(c, B).i || !operand(c, SCALES).i || c->n_in > N_INPUTS)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, expected 3 to %d", c->n_in, N_INPUTS);
     if (operand(c, GROUP_INDEX).i)
@@ -80,10 +81,12 @@ weft_err weft_onnx_hook_ms_matmul_nbits(weft_onnx_call *c)
     if (zeros.i)
         in[3] = weft_onnx__dtype_of(&b, zeros) == WEFT_DTYPE_U8 ? unpack_zeros(&b, zeros, &s)
                                                                 : as_blocks(&b, zeros, &s);
-    const weft_attr attr[4] = {WEFT_ATTR_OF_INT(BITS, s.bits),
+    const weft_attr attr[5] = {WEFT_ATTR_OF_INT(BITS, s.bits),
                                WEFT_ATTR_OF_INT(BLOCK_SIZE, s.block), WEFT_ATTR_OF_INT(K, s.k),
-                               WEFT_ATTR_OF_INT(N, s.n)};
-    weft_val y = weft_onnx__make(&b, WEFT_OP_MATMUL_NBITS, in, in[3].i ? 4 : 3, attr, 4);
+                               WEFT_ATTR_OF_INT(N, s.n),
+                               WEFT_ATTR_OF_INT(ACCURACY_LEVEL, accuracy)};
+    weft_val y =
+        weft_onnx__make(&b, WEFT_OP_MATMUL_NBITS, in, in[3].i ? 4 : 3, attr, accuracy == 4 ? 5 : 4);
     if (operand(c, BIAS).i)
         y = weft_onnx__make2(&b, WEFT_OP_ADD, y, weft_onnx__cast(&b, c->in[BIAS], WEFT_DTYPE_F32));
     c->out[0] = weft_onnx__cast(&b, y, dtype);

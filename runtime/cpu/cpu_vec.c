@@ -18,3 +18,13 @@ const weft_cpu_vec *weft_cpu__vec(uint32_t lanes)
 #endif
     return &weft_cpu_vec_base;
 }
+
+bool weft_cpu__has_bytes(const weft_cpu_vec *vec)
+{
+#if defined(__x86_64__)
+    return vec->nbits_bytes && __builtin_cpu_supports("avx512vnni");
+#else
+    (void)vec;
+    return false;
+#endif
+}

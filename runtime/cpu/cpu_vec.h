@@ -48,12 +48,22 @@ typedef void (*weft_vec_compare)(uint8_t *y, const void *x, bool x_runs, const v
 
 /* Rows of weights of `bits` bits: `words` of 32 bits, in `blocks` of 2^shift words, read in
  * `groups` of 16 words. Rows of x, `x_stride` apart, are ordered as the bits are, and have the sums
- * of each lane behind each group: (32 / bits + 1) * 16 floats a group. */
+ * of each lane behind each group: (32 / bits + 1) * 16 floats a group. As bytes, they have 8 / bits
+ * times 64 bytes, the scales of the lanes, and their sums times these. */
 typedef struct weft_vec_nbits {
     int bits;
     uint32_t shift;
     size_t groups, words, blocks, x_stride;
+    size_t used; /* words that have elements of x */
 } weft_vec_nbits;
+
+/* Rows of bytes, `stride` apart, in blocks: scales [row][block], and sums of their products with
+ * the bytes. */
+typedef struct weft_vec_bytes {
+    const int8_t *q;
+    size_t stride;
+    const float *scale, *sum;
+} weft_vec_bytes;
 
 typedef struct weft_cpu_vec {
     const char *name;
@@ -152,9 +162,28 @@ typedef struct weft_cpu_vec {
     void (*nbits_dots)(const weft_vec_nbits *s, float *out, size_t out_stride, const float *x,
                        size_t rows, const uint8_t *b, const float *scale, const float *zero,
                        size_t cols);
-    /* Group g of a row of weights, ordered alike: 16 * 32 / bits floats. */
-    void (*nbits_unpack)(const weft_vec_nbits *s, float *w, const uint8_t *row, const float *scale,
-                         const float *zero, size_t g);
+    /* w[i][0..32) = (element i - zero) * scale for i < n elements of 32 columns, whose words are
+     * [word][32]. */
+    void (*nbits_unpack)(int bits, float *w, const uint32_t *word, const float *scale,
+                         const float *zero, size_t n);
+    /* The elements of such words in a byte each: 8 / bits words for one. */
+    void (*nbits_spread)(int bits, uint32_t *to, const uint32_t *word, size_t words);
+    /* n elements of x as bytes of one scale, and their sum; false: they have no such form (not
+     * finite, or too small). */
+    bool (*nbits_quantise)(int8_t *y, float *scale, float *sum, const float *x, size_t n);
+    /* out[r][0..32) = products of rows of bytes and 32 columns of unsigned bytes
+     * [block][words][32], scales and zeros [block][32]; NULL: needs VNNI, see weft_cpu__has_bytes.
+     */
+    void (*nbits_bytes)(float *out, size_t out_stride, const weft_vec_bytes *x, size_t rows,
+                        const uint32_t *w, const float *scale, const float *zero, size_t blocks,
+                        size_t words);
+    /* A row of bytes in the order of the bits: x_stride is (8 / bits + 2) * 16 floats a group. */
+    void (*nbits_byte_order)(const weft_vec_nbits *s, float *y, const int8_t *q,
+                             const float *scale);
+    /* nbits_dots of such rows; NULL as nbits_bytes. */
+    void (*nbits_byte_dots)(const weft_vec_nbits *s, float *out, size_t out_stride, const float *x,
+                            size_t rows, const uint8_t *b, const float *scale, const float *zero,
+                            size_t cols);
 } weft_cpu_vec;
 
 extern const weft_cpu_vec weft_cpu_vec_base;
@@ -164,5 +193,7 @@ extern const weft_cpu_vec weft_cpu_vec_avx512;
 #endif
 
 const weft_cpu_vec *weft_cpu__vec(uint32_t lanes);
+/* Whether nbits_bytes of the table may be called here. */
+bool weft_cpu__has_bytes(const weft_cpu_vec *vec);
 
 #endif

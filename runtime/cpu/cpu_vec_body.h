@@ -279,6 +279,7 @@ INLINE vf quantize_sum_v(vf x, vf scale, vf zero, float lo, float hi)
 #include "runtime/cpu/cpu_vec_compare_body.h"
 #include "runtime/cpu/cpu_vec_pointwise_body.h"
 #include "runtime/cpu/cpu_vec_nbits_body.h"
+#include "runtime/cpu/cpu_vec_nbits_bytes_body.h"
 
 /* -- The table ------------------------------------------------------------------------------ */
 
@@ -381,4 +382,11 @@ const weft_cpu_vec VEC_TABLE = {
     .nbits_order = nbits_order,
     .nbits_dots = nbits_dots,
     .nbits_unpack = nbits_unpack,
+    .nbits_spread = nbits_spread,
+    .nbits_quantise = nbits_quantise,
+    .nbits_byte_order = nbits_byte_order,
+#if VEC_LANES == 16
+    .nbits_bytes = nbits_bytes,
+    .nbits_byte_dots = nbits_byte_dots,
+#endif
 };

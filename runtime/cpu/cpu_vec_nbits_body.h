@@ -50,6 +50,20 @@ INLINE void nbits_lanes(const weft_vec_nbits *s, lanes16 out, const float *p, si
 #endif
 }
 
+/* 0 in the lanes of words behind the last element: a scale may be infinite. */
+INLINE void nbits_cut(const weft_vec_nbits *s, lanes16 by, size_t g)
+{
+    if (g * 16 + 16 <= s->used)
+        return;
+    float t[16];
+    for (int i = 0; i < GROUP; i++)
+        store(t + i * LANES, by[i]);
+    for (size_t d = s->used > g * 16 ? s->used - g * 16 : 0; d < 16; d++)
+        t[d] = 0;
+    for (int i = 0; i < GROUP; i++)
+        by[i] = load(t + i * LANES);
+}
+
 /* The words of a group of a row, 0 behind its end. */
 INLINE void nbits_words(const weft_vec_nbits *s, vi out[GROUP], const uint8_t *row, size_t g)
 {
@@ -82,6 +96,7 @@ INLINE void nbits_tile(const weft_vec_nbits *s, int bits, int R, int C, float *o
             lanes16 by, from;
             nbits_words(s, words, b + (size_t)c * s->words * 4, g);
             nbits_lanes(s, by, scale + (size_t)c * s->blocks, g);
+            nbits_cut(s, by, g);
             if (zero)
                 nbits_lanes(s, from, zero + (size_t)c * s->blocks, g);
             for (int i = 0; i < GROUP; i++) {
@@ -164,30 +179,29 @@ static void nbits_order(const weft_vec_nbits *s, float *y, const float *x, size_
     }
 }
 
-INLINE void nbits_unpack_of(const weft_vec_nbits *s, int bits, float *w, const uint8_t *row,
-                            const float *scale, const float *zero, size_t g)
+/* -- Panels of columns, for many rows of x: [k][WEFT_VEC_PANEL], k in the order of x -- */
+
+INLINE void nbits_unpack_of(int bits, float *w, const uint32_t *word, const float *scale,
+                            const float *zero, size_t n)
 {
-    vi words[GROUP];
-    lanes16 by, from;
-    nbits_words(s, words, row, g);
-    nbits_lanes(s, by, scale, g);
-    if (zero)
-        nbits_lanes(s, from, zero, g);
-    for (int i = 0; i < GROUP; i++) {
-        vf z = zero ? splat((float)(1 << (bits - 1))) - from[i] : splat(0);
-        UNROLL_16
-        for (int j = 0; j < 32 / bits; j++)
-            store(w + j * 16 + i * LANES, (nbits_take(words[i], bits, j) + z) * by[i]);
+    for (size_t k = 0; k < n; k++, w += WEFT_VEC_PANEL) {
+        const uint32_t *from = word + k / (32 / (size_t)bits) * WEFT_VEC_PANEL;
+        int shift = (int)(k % (32 / (size_t)bits)) * bits;
+        for (size_t c = 0; c < WEFT_VEC_PANEL; c += LANES) {
+            vi v = *(const vi_mem *)(const void *)(from + c);
+            vi q = (v >> shift) & ((1 << bits) - 1);
+            store(w + c, (__builtin_convertvector(q, vf) - load(zero + c)) * load(scale + c));
+        }
     }
 }
 
-static void nbits_unpack(const weft_vec_nbits *s, float *w, const uint8_t *row, const float *scale,
-                         const float *zero, size_t g)
+static void nbits_unpack(int bits, float *w, const uint32_t *word, const float *scale,
+                         const float *zero, size_t n)
 {
-    if (s->bits == 2)
-        nbits_unpack_of(s, 2, w, row, scale, zero, g);
-    else if (s->bits == 4)
-        nbits_unpack_of(s, 4, w, row, scale, zero, g);
+    if (bits == 2)
+        nbits_unpack_of(2, w, word, scale, zero, n);
+    else if (bits == 4)
+        nbits_unpack_of(4, w, word, scale, zero, n);
     else
-        nbits_unpack_of(s, 8, w, row, scale, zero, g);
+        nbits_unpack_of(8, w, word, scale, zero, n);
 }

@@ -70,7 +70,8 @@ def run(worker, makers, options, folder, tolerance=None):
     return tried, failed
 
 
-def main(makers, count, tolerance=None):
+def main(makers, count, tolerance=None, isas=("",)):
+    """isas: instruction sets by their names in oneDNN, the widest without a name."""
     parser = argparse.ArgumentParser()
     parser.add_argument("worker")
     parser.add_argument("--seed", type=int, default=1)
@@ -78,10 +79,14 @@ def main(makers, count, tolerance=None):
     parser.add_argument("--only")
     parser.add_argument("--save", help="folder for the models")
     options = parser.parse_args()
+    tried, failed = 0, []
     with tempfile.TemporaryDirectory() as folder:
-        worker = Worker(options.worker)
-        tried, failed = run(worker, makers, options, options.save or folder, tolerance)
-        worker.close()
+        for isa in isas:
+            worker = Worker(options.worker, {"ONEDNN_MAX_CPU_ISA": isa} if isa else {})
+            n, wrong = run(worker, makers, options, options.save or folder, tolerance)
+            worker.close()
+            tried += n
+            failed += wrong
     counts = ", ".join(f"{n} of {name}" for name, n in collections.Counter(failed).items())
     print(f"{tried} cases compared, {len(failed)} differ{': ' + counts if failed else ''}")
     sys.exit(1 if failed or not tried else 0)
