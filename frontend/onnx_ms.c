@@ -258,17 +258,27 @@ static weft_val normalise(weft_onnx_build *b, weft_op_id op, weft_val x, weft_va
     return weft_onnx__make(b, op, in, op == WEFT_OP_LAYER_NORM && bias.i ? 3 : 2, attr, 2);
 }
 
-/* Results 1 and 2, statistics of training, are never computed. */
-static weft_err finish_sum(weft_onnx_build *b, weft_val result, weft_val sum)
+/* Results 1 and 2 are the mean and the inverse deviation, which models name and do not use; 3 is
+ * the sum. */
+static weft_err finish_sum(weft_onnx_build *b, weft_op_id op, weft_val result, weft_val sum,
+                           double epsilon)
 {
     weft_onnx_call *c = b->c;
-    for (uint32_t i = 1; i < c->n_out; i++) {
-        if (c->wanted[i] && i != 3)
-            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "result %u, of training, is not supported",
-                                   i);
-        if (i == 3)
-            c->out[3] = sum;
+    weft_val x = weft_onnx__cast(b, sum, WEFT_DTYPE_F32);
+    int64_t last = weft_onnx__of(b, x)->rank - 1;
+    if (c->n_out > 1) {
+        c->out[1] = weft_onnx__reduce(b, WEFT_OP_REDUCE_MEAN, x, last);
+        if (op == WEFT_OP_LAYER_NORM)
+            x = weft_onnx__make2(b, WEFT_OP_SUB, x, c->out[1]);
     }
+    if (c->n_out > 2) {
+        x = weft_onnx__reduce(b, WEFT_OP_REDUCE_MEAN, weft_onnx__make2(b, WEFT_OP_MUL, x, x), last);
+        x = weft_onnx__make2(b, WEFT_OP_ADD, x, weft_onnx__number(b, x, epsilon));
+        c->out[2] = weft_onnx__make2(b, WEFT_OP_DIV, weft_onnx__number(b, x, 1),
+                                     weft_onnx__make1(b, WEFT_OP_SQRT, x));
+    }
+    if (c->n_out > 3)
+        c->out[3] = sum;
     return finish(b, result);
 }
 
@@ -281,7 +291,7 @@ static weft_err skip_norm(weft_onnx_call *c, weft_op_id op, uint32_t bias)
     WEFT_TRY(weft_onnx__get_float(c, "epsilon", (double)1e-12F, &epsilon));
     weft_val v = add(&b, add(&b, c->in[0], operand(&b, bias)), c->in[1]);
     weft_val beta = op == WEFT_OP_LAYER_NORM ? operand(&b, 3) : (weft_val){0};
-    return finish_sum(&b, normalise(&b, op, v, c->in[2], beta, -1, epsilon), v);
+    return finish_sum(&b, op, normalise(&b, op, v, c->in[2], beta, -1, epsilon), v, epsilon);
 }
 
 weft_err weft_onnx_hook_ms_skip_layer_norm(weft_onnx_call *c)

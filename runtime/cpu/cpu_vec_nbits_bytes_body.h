@@ -111,31 +111,38 @@ VNNI INLINE void nbits_byte_group(const weft_vec_nbits *s, int bits, int R, int 
 {
     const int parts = 8 / bits;
     const __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
+    __m512i q[4][4];
+    vf by[4], from[4];
     UNROLL_16
     for (int c = 0; c < C; c++) {
         vi words[1];
-        lanes16 by = {nbits_byte_lanes(s, long_blocks, scale + (size_t)c * s->blocks, g)};
-        vf from = splat((float)(1 << (bits - 1)));
-        if (zero)
-            from = nbits_byte_lanes(s, long_blocks, zero + (size_t)c * s->blocks, g);
+        lanes16 lanes = {nbits_byte_lanes(s, long_blocks, scale + (size_t)c * s->blocks, g)};
+        from[c] = zero ? nbits_byte_lanes(s, long_blocks, zero + (size_t)c * s->blocks, g)
+                       : splat((float)(1 << (bits - 1)));
         if (is_last) {
             nbits_words(s, words, b + (size_t)c * s->words * 4, g);
-            nbits_cut(s, by, g);
+            nbits_cut(s, lanes, g);
         } else {
             words[0] = *(const vi_mem *)(const void *)(b + (size_t)c * s->words * 4 + g * 64);
         }
+        by[c] = lanes[0];
         UNROLL_16
-        for (int r = 0; r < R; r++) {
-            const float *row = at + (size_t)r * s->x_stride;
+        for (int j = 0; j < parts; j++)
+            q[c][j] =
+                _mm512_and_si512(_mm512_srli_epi32((__m512i)words[0], (unsigned)(bits * j)), mask);
+    }
+    UNROLL_16
+    for (int r = 0; r < R; r++) {
+        const float *row = at + (size_t)r * s->x_stride;
+        vf factor = load(row + parts * 16), total = load(row + parts * 16 + 16);
+        UNROLL_16
+        for (int c = 0; c < C; c++) {
             __m512i sum = _mm512_setzero_si512();
             UNROLL_16
-            for (int j = 0; j < parts; j++) {
-                __m512i q = _mm512_srli_epi32((__m512i)words[0], (unsigned)(bits * j));
-                sum = _mm512_dpbusd_epi32(sum, _mm512_and_si512(q, mask),
-                                          _mm512_loadu_si512(row + j * 16));
-            }
-            vf dot = (vf)_mm512_cvtepi32_ps(sum) * load(row + parts * 16);
-            acc[r][c] += (dot - from * load(row + parts * 16 + 16)) * by[0];
+            for (int j = 0; j < parts; j++)
+                sum = _mm512_dpbusd_epi32(sum, q[c][j], _mm512_loadu_si512(row + j * 16));
+            vf dot = (vf)_mm512_cvtepi32_ps(sum) * factor;
+            acc[r][c] += (dot - from[c] * total) * by[c];
         }
     }
 }

@@ -34,15 +34,15 @@ def on_grid(rs, rows, k, block):
     return x
 
 
-def product(rs, x, k, n, bits, block, attrs, scales=None):
+def product(rs, x, k, n, bits, block, attrs, scales=None, groups=None):
     blocks = (k + block - 1) // block
     zeros = None
-    if rs.rand() < 0.6:
+    if groups is None and rs.rand() < 0.6:
         zeros = ("const", rs.randint(0, 256, (n, (blocks * bits + 7) // 8)).astype(np.uint8))
     if scales is None:
         scales = real(rs, n, blocks) * 0.2
     operands = [("in", x), ("const", rs.randint(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)),
-                ("const", scales), zeros, None, ("const", real(rs, n)) if rs.rand() < 0.3 else None]
+                ("const", scales), zeros, groups, ("const", real(rs, n)) if rs.rand() < 0.3 else None]
     return model("MatMulNBits", {"K": k, "N": n, "bits": bits, "block_size": block, **attrs}, operands, Y)
 
 
@@ -77,7 +77,14 @@ def not_finite(rs):
     return product(rs, x, k, n, bits, block, {}, scales)
 
 
-MAKERS = {f.__name__: f for f in (floats, level_4, not_finite)}
+def groups(rs):
+    """Elements of a row in any group of scales; onnxruntime then ignores zero points, and reads 4 bits only."""
+    rows, k, n, _, block = sizes(rs)
+    where = np.arange(k) // block if rs.rand() < 0.2 else rs.randint(0, (k + block - 1) // block, k)
+    return product(rs, real(rs, *rows, k), k, n, 4, block, {}, groups=("const", where.astype(np.int32)))
+
+
+MAKERS = {f.__name__: f for f in (floats, level_4, not_finite, groups)}
 
 if __name__ == "__main__":
     operator_cases.main(MAKERS, 40, isas=("", "AVX2"))

@@ -24,7 +24,8 @@ def real(rs, *shape, scale=1.0):
 
 
 def model(op, attrs, operands, outputs, symbols=True, domain=MS, opset=17):
-    """operands: list of None, ("in", array) or ("const", array); outputs: names, "" for none."""
+    """operands: list of None, ("in", array) or ("const", array); outputs: names and types, "" for no name, and for
+    a name that nothing uses."""
     g = Graph(opset=opset, ir=8)
     inputs, names = {}, []
     for i, o in enumerate(operands):
@@ -42,7 +43,7 @@ def model(op, attrs, operands, outputs, symbols=True, domain=MS, opset=17):
     while names and not names[-1]:
         names.pop()
     g.nodes.append(Node(op, names, [n for n, _ in outputs], attrs, domain))
-    g.outputs += [Port(n, t) for n, t in outputs if n]
+    g.outputs += [Port(n, t) for n, t in outputs if n and t]
     return g, inputs
 
 
@@ -74,7 +75,8 @@ def skip_norm(rs):
     if not simple:
         operands.append(("const", real(rs, d)) if rs.rand() < 0.7 else None)
     operands.append(("const", real(rs, d)) if rs.rand() < 0.6 else None)
-    outputs = Y + ([("", ""), ("", ""), ("sum", "float32")] if rs.rand() < 0.6 else [])
+    names = ("mean", "deviation") if rs.rand() < 0.5 else ("", "")
+    outputs = Y + ([(n, "") for n in names] + [("sum", "float32")] if rs.rand() < 0.6 else [])
     op = "SkipSimplifiedLayerNormalization" if simple else "SkipLayerNormalization"
     return model(op, {"epsilon": 1e-5}, operands, outputs)
 
