@@ -4,8 +4,8 @@
  *   scales  f32 [n, blocks]
  *   zeros   f32 [n, blocks]; omitted: 2^(bits - 1)
  *
- * Element k of row n is (q - zero) * scale of its block k / block. Attribute accuracy_level 4 allows
- * kernels to round x to 8 bits, with a scale for each block of a row (max |x| / 127). */
+ * Element k of row n is (q - zero) * scale of its block k / block. Attribute accuracy_level 4
+ * allows kernels to round x to 8 bits, with a scale for each block of a row (max |x| / 127). */
 #ifndef WEFT_OPS_NBITS_H
 #define WEFT_OPS_NBITS_H
 
