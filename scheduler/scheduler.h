@@ -185,6 +185,7 @@ typedef struct weft_program {
     const uint32_t *start, *row;
     const double *coeff;
     uint32_t nodes_max; /* of branch and bound */
+    bool relaxed;       /* x need not be integer: a linear program */
 } weft_program;
 
 /* A deterministic solver of integer programs. The caller provides it in the problem, so that only

@@ -21,7 +21,7 @@ static weft_err load(Cbc_Model *model, const weft_program *p)
     if (ok) {
         Cbc_loadProblem(model, (int)p->n_col, (int)p->n_row, start, row, p->coeff, lower, p->upper,
                         p->cost, p->row_lo, p->row_hi);
-        for (uint32_t c = 0; c < p->n_col; c++)
+        for (uint32_t c = 0; !p->relaxed && c < p->n_col; c++)
             Cbc_setInteger(model, (int)c);
     }
     free(start);
@@ -42,11 +42,18 @@ static weft_err solve(const weft_program *p, double *x, bool *out_found, double 
         Cbc_setMaximumNodes(model, (int)p->nodes_max);
         Cbc_solve(model);
         bool infeasible = Cbc_isProvenInfeasible(model) != 0;
-        const double *best = infeasible ? NULL : Cbc_bestSolution(model);
+        bool solved = p->relaxed && Cbc_isProvenOptimal(model);
+        const double *best = infeasible   ? NULL
+                             : p->relaxed ? Cbc_getColSolution(model)
+                                          : Cbc_bestSolution(model);
+        best = p->relaxed && !solved ? NULL : best;
         for (uint32_t c = 0; best && c < p->n_col; c++)
-            x[c] = round(best[c]);
+            x[c] = p->relaxed ? best[c] : round(best[c]);
         *out_found = best != NULL;
-        *out_bound = infeasible ? HUGE_VAL : Cbc_getBestPossibleObjValue(model);
+        *out_bound = infeasible   ? HUGE_VAL
+                     : solved     ? Cbc_getObjValue(model)
+                     : p->relaxed ? 0
+                                  : Cbc_getBestPossibleObjValue(model);
     }
     Cbc_deleteModel(model);
     return err;

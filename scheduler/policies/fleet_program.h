@@ -91,4 +91,10 @@ typedef struct weft_fleet_found {
 weft_fleet_found weft_wholefleet__solve(weft_builder *builder, const weft_solver *solver,
                                         const weft_solution *best, uint32_t nodes_max);
 
+/* A plan for large sets: the linear program of slices with one model, rounded down; the builder
+ * then gets the rest greedily. false: none. *bound, dollars an hour, holds for every plan within
+ * the rules; 0: none. */
+bool weft_wholefleet__round(weft_builder *builder, const weft_solver *solver, double *cost_bound,
+                            double *device_bound);
+
 #endif

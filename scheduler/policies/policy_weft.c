@@ -22,6 +22,9 @@
  *   5. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
  *      everything that the fleet allows (fleet_program.c) looks for a better plan, and raises the
  *      lower bounds. It also decides whether there is a plan where the steps before found none.
+ *      The linear program of slices with one model is run after step 2: its value is a bound, and
+ *      it gives a plan when rounded down, with the rest placed greedily. Over 150 models it
+ *      replaces steps 2 to 4, on several types also step 1.
  *   6. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
  * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
  * effort the plan is never worse than that of any policy that ran in step 3. The lower bound is
@@ -31,8 +34,9 @@
  * With a previous plan, all placements that are still within the rules stay. A model whose rate
  * or SLO has changed first uses its slices, gives up those that it no longer needs, and gets
  * places for the rest as in step 2 (incremental_repair.c if all slices are dedicated, else on
- * the builder). Small sets get a new plan, too; it is taken if it saves more than its moves
- * cost: each segment that is not where it was costs `move` devices.
+ * the builder). Small sets get a new plan, too, and plans by local search from the repaired one,
+ * which move few segments. The cheapest plan is taken when each segment that is not where it was
+ * costs `move` devices.
  *
  * Goal goodput: the most that the fleet carries, best ratio of requests to devices first. Goal
  * carbon: the plan with the least power of all that were made, if the profiles have energy.
@@ -54,13 +58,16 @@
 enum {
     WIDTH_FAST = 16,
     WIDTH_WIDE = 512,
+    WORK_MAX = 60000,   /* models times width in step 1 */
+    LARGE_MODELS = 150, /* above: the linear program instead of steps 3 and 4 */
     TRIES = 240,
     SOLVER_MODELS_MAX = 200,
     SOLVER_NODES = 2000,
     PUTS_MAX = 400000,          /* segments put on the builder by all tries of one plan */
     OTHERS_SEGMENTS_MAX = 5000, /* above: only policies with many_segments in step 3 */
     OTHERS_MODELS_MAX = 128,    /* above: only policies with many_models in step 3 */
-    THOROUGH_MODELS_MAX = 48    /* above: no new plan if there is a previous one */
+    MOVE_SEEDS = 4,          /* local searches from the repaired plan, for each number of tries */
+    THOROUGH_MODELS_MAX = 48 /* above: no new plan if there is a previous one */
 };
 
 typedef struct weft_run {
@@ -78,7 +85,8 @@ typedef struct weft_run {
     uint32_t n_start;
     weft_plan other; /* the best plan of another policy, if it cannot be read as a solution */
     bool has_other;
-    uint64_t bound;  /* lower bound by the search of step 1; 0: none */
+    uint64_t bound;                  /* lower bound by the search of step 1; 0: none */
+    double cost_bound, device_bound; /* by the linear program; 0: none */
     bool impossible; /* the integer program has no solution, and it covers every plan */
 } weft_run;
 
@@ -192,8 +200,11 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
                           .arena = run->arena};
     if (!weft_mig__search(&in, &found))
         return;
-    in.width = run->width;
-    if (!run->fast && found.bound < found.devices && weft_mig__search(&in, &wide)) {
+    in.width = run->width > WORK_MAX / in.n ? WORK_MAX / in.n : run->width;
+    if (in.width <= WIDTH_FAST)
+        in.width = WIDTH_FAST;
+    if (!run->fast && found.bound < found.devices && in.width > WIDTH_FAST &&
+        weft_mig__search(&in, &wide)) {
         uint64_t bound = found.bound > wide.bound ? found.bound : wide.bound;
         found = wide.devices < found.devices ? wide : found;
         found.bound = bound;
@@ -356,6 +367,7 @@ static weft_plan finish(weft_run *run)
     if (run->problem.goal != WEFT_GOAL_GOODPUT)
         weft_option_table__raise_bounds(&plan, (double)run->bound,
                                         (double)run->bound * weft_fleet__price(&run->row[0]));
+    weft_option_table__raise_bounds(&plan, run->device_bound, run->cost_bound);
     return plan;
 }
 
@@ -407,23 +419,45 @@ static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
     return found;
 }
 
+/* A plan and a bound from the linear program, goal cost only. true: the set is large, and there is
+ * a plan. */
+static bool try_rounding(weft_run *run)
+{
+    if (run->problem.goal != WEFT_GOAL_COST || !run->problem.solver || run->problem.demands->n == 0)
+        return false;
+    if (weft_wholefleet__round(run->builder, run->problem.solver, &run->cost_bound,
+                               &run->device_bound)) {
+        weft_solution list = weft_solution__list(run->builder);
+        consider(run, &list);
+    }
+    return run->n_start > 0 && run->builder->demands->n > LARGE_MODELS;
+}
+
 /* INFEASIBLE: no plan was found. */
 static weft_err plan_anew(weft_run *run, weft_plan *out)
 {
     bool found = false;
-    for (uint32_t i = 0; i < run->fleet.n_device; i++)
+    /* One type: the search of step 1 is better than rounding, so both are run. */
+    bool many = !run->fast && run->builder->demands->n > LARGE_MODELS;
+    bool large = many && run->fleet.n_device > 1 && try_rounding(run);
+    for (uint32_t i = 0; !large && i < run->fleet.n_device; i++)
         try_mig(run, &run->row[i]);
     bool done = run->n_start > 0 && is_at_bound(run, &run->start[0]);
+    large = large || (!done && many && run->fleet.n_device == 1 && try_rounding(run));
+    done = done || large;
     if (!done && (!run->fast || run->n_start == 0)) {
         (void)try_greedy(run, true);
         (void)try_greedy(run, false);
+        done = run->n_start > 0 && is_at_bound(run, &run->start[0]);
+        if (!done && !many && !run->fast)
+            (void)try_rounding(run);
     }
     if (!done && !run->fast && run->others)
         try_others(run);
     weft_plan best = {0};
     for (uint32_t i = 0; i < run->n_start; i++) {
         weft_solution *list = &run->start[i];
-        uint32_t tries = run->fast || is_at_bound(run, list) ? 0 : run->tries;
+        uint32_t tries = run->fast || large || is_at_bound(run, list) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);
         weft_ruin_recreate__improve(run->builder, run->row, tries, run->problem.seed + i, list);
@@ -567,6 +601,44 @@ static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft
     return moves;
 }
 
+/* Whether a plan is better than another one when each moved segment costs `move` devices. */
+static bool costs_less(const weft_run *run, const weft_plan *a, const weft_plan *b)
+{
+    const weft_plan *previous = run->problem.previous;
+    double more = count_moves(run->arena, previous, a), less = count_moves(run->arena, previous, b);
+    double saved = (double)b->gpus - a->gpus;
+    if (b->gpus > 0 && b->cost_per_hour > 0)
+        saved = (b->cost_per_hour - a->cost_per_hour) / (b->cost_per_hour / b->gpus);
+    return saved > run->move * (more - less) + 1e-9;
+}
+
+/* Between the repaired plan and a new one: local search from the repaired plan, which empties few
+ * devices at a time, first by few tries, then by more. Returns the best plan of these with moves
+ * priced. Nothing is searched if the repaired plan is as cheap as the new one. */
+static weft_plan move_less(weft_run *run, const weft_plan *kept, const weft_plan *fresh)
+{
+    static const uint32_t part[] = {24, 8, 2};
+    weft_plan best = *kept;
+    weft_solution start;
+    bool may_save =
+        kept->gpus > fresh->gpus || kept->cost_per_hour > fresh->cost_per_hour * (1 + 1e-9);
+    if (run->problem.goal != WEFT_GOAL_COST || !may_save ||
+        !weft_solution__read(run->builder, kept, &start))
+        return best;
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
+        for (uint64_t seed = 0; seed < MOVE_SEEDS; seed++) {
+            weft_solution list = start;
+            weft_ruin_recreate__improve(run->builder, run->row, run->tries / part[i] + 1,
+                                        run->problem.seed + seed, &list);
+            if (!weft_solution__put(run->builder, &list))
+                continue;
+            weft_plan plan = finish(run);
+            if (costs_less(run, &plan, &best))
+                best = plan;
+        }
+    return best;
+}
+
 /* -- The policy ------------------------------------------------------------------------------- */
 
 static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
@@ -616,13 +688,10 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
         return err;
     }
     if (has_kept && err == WEFT_ERR_OK) {
-        uint32_t more = count_moves(arena, problem->previous, &fresh);
-        uint32_t less = count_moves(arena, problem->previous, &kept);
-        double saved = (double)kept.gpus - fresh.gpus;
-        if (kept.gpus > 0 && kept.cost_per_hour > 0)
-            saved = (kept.cost_per_hour - fresh.cost_per_hour) / (kept.cost_per_hour / kept.gpus);
+        kept = move_less(run, &kept, &fresh);
         bool carries_more = fresh.goodput_per_s > kept.goodput_per_s * (1 + 1e-6);
-        if (!carries_more && saved <= run->move * ((double)more - less))
+        weft_option_table__raise_bounds(&kept, fresh.lower_bound, fresh.cost_bound);
+        if (!carries_more && !costs_less(run, &fresh, &kept))
             fresh = kept;
     }
     *out = has_kept && err != WEFT_ERR_OK ? kept : fresh;

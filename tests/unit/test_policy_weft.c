@@ -94,6 +94,40 @@ static void test_policy_weft__between_bound_and_exclusive(void **state)
     assert_int_equal(proven, runs);
 }
 
+/* One rate doubled: the plan is hardly dearer than a new one, and few segments are moved. */
+static void test_policy_weft__moves_little(void **state)
+{
+    uint32_t most = 0, moved = 0, devices = 0, fewest = 0;
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan before, after, fresh;
+        const weft_plan_move *move;
+        size_t n;
+        uint32_t here = 0;
+        parvagpu_random(&data, seed, 12, 3, 3, arena, &set);
+        make_plan("weft", NULL, &set.problem, arena, &before);
+        ((weft_demand *)set.demands.at)[seed % 12].rate_per_s *= 2;
+        make_plan("weft", NULL, &set.problem, arena, &fresh);
+        set.problem.previous = &before;
+        make_plan("weft", NULL, &set.problem, arena, &after);
+        weft_plan_diff(&before, &after, arena, &move, &n);
+        for (size_t i = 0; i < n; i++)
+            here += move[i].to != NULL;
+        most = here > most ? here : most;
+        moved += here;
+        devices += after.gpus;
+        fewest += fresh.gpus;
+        assert_true(after.gpus >= fresh.gpus);
+        weft_arena_destroy(arena);
+    }
+    print_message("%u moved in all, at most %u; %u devices, new plans %u\n", moved, most, devices,
+                  fewest);
+    assert_true(most <= 44 && moved <= 330 && devices <= fewest + 2);
+}
+
 /* Easier demands never cost more. */
 static void test_policy_weft__exact_is_monotone(void **state)
 {
@@ -273,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_policy_weft__optimum_of_the_scenarios),
         cmocka_unit_test(test_policy_weft__multiples_of_s5),
         cmocka_unit_test(test_policy_weft__between_bound_and_exclusive),
+        cmocka_unit_test(test_policy_weft__moves_little),
         cmocka_unit_test(test_policy_weft__exact_is_monotone),
         cmocka_unit_test(test_policy_weft__shares_small_loads),
         cmocka_unit_test(test_policy_weft__unchanged_models_stay),
