@@ -529,7 +529,7 @@ static weft_err read_profile(weft_bundle__reader *r, const Weft__Bundle__Program
     for (size_t i = 0; i < m->n_profile; i++)
         if (!read_point(m->profile[i], &point[i]))
             return weft_bundle__refuse(r, "point %zu of the profile is wrong", i);
-    r->p->profile = (weft_profile){point, m->n_profile};
+    r->p->profile = (weft_profile){.point = point, .n = m->n_profile};
     r->p->slo_us = m->slo_us;
     r->p->rate_per_s = m->rate_per_s;
     if (!is_amount(m->slo_us) || !is_amount(m->rate_per_s))

@@ -38,6 +38,7 @@ typedef struct weft_profile_point {
 typedef struct weft_profile {
     const weft_profile_point *point;
     size_t n;
+    double host_us; /* of each request, besides its execution: transport, router, copies */
 } weft_profile;
 
 #endif

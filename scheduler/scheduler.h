@@ -140,10 +140,20 @@ bool weft_family_has(const char *name, const char *model);
 /* -- Problems ------------------------------------------------------------------------------- */
 
 typedef enum weft_latency_rule {
-    WEFT_RULE_EXACT, /* wait + execution <= SLO; slo.c has the formulas */
-    WEFT_RULE_HALF,  /* execution < SLO / 2 (text of ParvaGPU's paper, gpulet, Nexus) */
-    WEFT_RULE_HALF09 /* execution < 0.9 * SLO / 2 (ParvaGPU's program) */
+    WEFT_RULE_EXACT,  /* wait + execution <= SLO; slo.c has the formulas */
+    WEFT_RULE_HALF,   /* execution < SLO / 2 (text of ParvaGPU's paper, gpulet, Nexus) */
+    WEFT_RULE_HALF09, /* execution < 0.9 * SLO / 2 (ParvaGPU's program) */
+    WEFT_RULE_QUEUE   /* a quantile of the latency under random arrivals (queue_capacity.c) */
 } weft_latency_rule;
+
+typedef enum weft_arrival_kind {
+    WEFT_ARRIVE_POISSON,
+    WEFT_ARRIVE_BURSTY, /* Markov-modulated Poisson process of two states */
+    WEFT_ARRIVE_CONSTANT
+} weft_arrival_kind;
+
+const char *weft_arrival_kind_name(weft_arrival_kind kind); /* "poisson", "bursty", "constant" */
+bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out);
 
 /* Constraints on plans. Zero-initialised: the defaults. */
 typedef struct weft_rules {
@@ -153,9 +163,15 @@ typedef struct weft_rules {
     bool isolated;      /* no two models share a slice or a MIG instance */
     bool oversubscribe; /* the MPS shares of a device may sum to more than 100 % */
     double mem_reserve; /* part of each memory that stays free; at least 0, below 1 */
+    double confidence;  /* that no execution takes longer than planned; 0: times as in profiles */
+    /* Rule `queue` only. */
+    weft_arrival_kind arrivals;
+    double quantile; /* of the requests that keep their SLO; 0: 0.99 */
+    double burst;    /* bursty: peak rate over mean rate; 0: that of weft_arrivals_options */
+    double host_us;  /* of each request: transport, router, copies; at least that of the profile */
 } weft_rules;
 
-const char *weft_latency_rule_name(weft_latency_rule rule); /* "exact", "half", "half09" */
+const char *weft_latency_rule_name(weft_latency_rule rule); /* "exact", "half", "half09", "queue" */
 bool weft_latency_rule_parse(const char *text, weft_latency_rule *out);
 
 typedef enum weft_goal {
@@ -241,7 +257,8 @@ typedef struct weft_placement {
     uint32_t batch, procs;
     double rate_per_s;     /* requests assigned */
     double capacity_per_s; /* requests of this model that the slice can serve within the SLO */
-    double latency_us;     /* worst case, batching and queueing included; slo.c */
+    double latency_us;     /* worst case, or quantile, with batching and queueing; slo.c */
+    double exec_us;        /* of a batch, rule `queue`; 0: follows from capacity and latency */
     uint64_t mem_bytes;    /* of all processes; 0: not known */
     double expected_error; /* relative error of the execution time */
     const char *source;    /* of the execution time: "measured", "analytic", ... */
@@ -475,15 +492,6 @@ typedef struct weft_arrival {
 /* A stream of requests in the order of time: generated (arrivals.c) or read (trace_csv.c).
  * Single-thread. */
 typedef struct weft_arrivals weft_arrivals;
-
-typedef enum weft_arrival_kind {
-    WEFT_ARRIVE_POISSON,
-    WEFT_ARRIVE_BURSTY, /* Markov-modulated Poisson process of two states */
-    WEFT_ARRIVE_CONSTANT
-} weft_arrival_kind;
-
-const char *weft_arrival_kind_name(weft_arrival_kind kind); /* "poisson", "bursty", "constant" */
-bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out);
 
 typedef struct weft_arrivals_options {
     weft_arrival_kind kind;

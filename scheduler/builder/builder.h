@@ -21,22 +21,31 @@ typedef struct weft_slo_load_in {
 
 typedef struct weft_slo_load {
     double capacity_per_s, latency_us;
+    double exec_us; /* of a full batch, rule `queue` only; else 0 */
 } weft_slo_load;
 
 /* Whether the numbers of a point are in range: positive batch and processes, finite positive time,
  * finite throughput. */
 bool weft_point__usable(const weft_profile_point *point);
-/* The SLO of a demand as the rules round it, us; 0: none. */
+/* The SLO of a demand as the rules round it, less the host cost, us; 0 or less with an SLO: no
+ * batch keeps it. Whether there is one, demand->slo_us > 0 tells. */
 double weft_rules__slo_us(const weft_rules *rules, const weft_demand *demand);
 /* The least SLO, us, under which the rules allow a batch that executes for exec_us. */
-double weft_rules__least_slo_us(const weft_rules *rules, double exec_us);
+double weft_rules__least_slo_us(const weft_rules *rules, const weft_demand *demand, double exec_us);
+/* The factor, at least 1, by which the confidence of the rules lengthens the times of a point. */
+double weft_rules__margin(const weft_rules *rules, const weft_profile_point *point);
+bool weft_rules__equal(const weft_rules *a, const weft_rules *b);
 /* Whether the latency rule allows a batch of this demand to execute for exec_us. */
 bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, double exec_us);
 /* Whether the rules allow this number of processes of one model on a slice. */
 bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs);
 weft_slo_load weft_slo__load(const weft_slo_load_in *in);
-/* Requests per second of the point when it has its slice to itself. */
-double weft_point__peak_per_s(const weft_profile_point *point, double exec_us);
+/* Requests per second that the rules allow a point that has its slice to itself. */
+double weft_slo__capacity_per_s(const weft_rules *rules, const weft_demand *demand,
+                                const weft_profile_point *point, double exec_us);
+/* The same on a shared slice with a round of cycle_us. */
+double weft_slo__turn_per_s(const weft_rules *rules, const weft_demand *demand,
+                            const weft_profile_point *point, double exec_us, double cycle_us);
 /* Memory of all processes of the point, saturating; 0: not known. */
 uint64_t weft_point__mem_bytes(const weft_profile_point *point);
 
@@ -63,6 +72,36 @@ double weft_interference__factor(const weft_interference *coeff, weft_pressure o
                                  weft_pressure others);
 /* INPUT: a number is out of range. */
 WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag);
+
+/* -- Batch service of random arrivals (queue_capacity.c, queue_chain.c) -------------------------
+ */
+
+/* A server that takes up to `batch` waiting requests at a time, in closed form. */
+typedef struct weft_queue {
+    uint32_t batch, procs;
+    double exec_us;   /* from the start of a full batch to its answers */
+    double period_us; /* between the starts of full batches: exec / procs, or a shared round */
+    double quantile;  /* of the requests that keep the SLO, above 0 and below 1 */
+} weft_queue;
+
+double weft_queue__peak_per_s(const weft_queue *q);
+/* The largest rate of Poisson arrivals at which the quantile keeps the SLO; 0: none, or a number is
+ * out of range. SLO HUGE_VAL: none. */
+double weft_queue__rate_per_s(const weft_queue *q, double slo_us);
+/* The quantile of the latency at a rate, at least two executions; HUGE_VAL at or above the peak. */
+double weft_queue__latency_us(const weft_queue *q, double rate_per_s);
+
+/* The same server with the time of each batch size, for the exact procedure. */
+typedef struct weft_queue_chain {
+    const double *exec_us; /* [k - 1]: time of k requests, not decreasing */
+    uint32_t batch, procs;
+} weft_queue_chain;
+
+/* The share of requests answered later than slo_us. 1 at or above the peak, or if a number is out
+ * of range. */
+double weft_queue_chain__late(const weft_queue_chain *in, double rate_per_s, double slo_us);
+/* The largest rate with at most 1 - quantile late. */
+double weft_queue_chain__rate_per_s(const weft_queue_chain *in, double slo_us, double quantile);
 
 /* -- Option table (option_table.c) ------------------------------------------------------------ */
 

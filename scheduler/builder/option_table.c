@@ -132,8 +132,8 @@ static int compare_timed(const void *a, const void *b)
            (p->point->cost.time_us > q->point->cost.time_us);
 }
 
-/* Sets the execution time of each point: under `exact` the longest time of this batch and all
- * smaller ones, else the time of the point. */
+/* Sets the execution time of each point: under `exact` and `queue` the longest time of this batch
+ * and all smaller ones, else the time of the point. */
 static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32_t n)
 {
     double longest = 0; /* over the batches smaller than that of point i */
@@ -147,9 +147,9 @@ static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32
                 if (timed[first].point->cost.time_us > longest)
                     longest = timed[first].point->cost.time_us;
         }
-        timed[i].exec_us = p->cost.time_us;
-        if (rules->latency == WEFT_RULE_EXACT && longest > timed[i].exec_us)
-            timed[i].exec_us = longest;
+        bool early = rules->latency == WEFT_RULE_EXACT || rules->latency == WEFT_RULE_QUEUE;
+        timed[i].exec_us = early && longest > p->cost.time_us ? longest : p->cost.time_us;
+        timed[i].exec_us *= weft_rules__margin(rules, p);
     }
 }
 
@@ -281,6 +281,7 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
     uint32_t n = 0;
     /* Pointers are sorted instead of options, which are large. */
     uint32_t n_timed = table->n_timed[demand];
+    const weft_demand *d = &table->problem->demands->at[demand];
     const weft_profile_point *rows = table->problem->demands->at[demand].profile.point;
     const weft_timed_point **by_row = weft_arena_array(arena, n_timed, sizeof *by_row);
     const weft_timed_point **list = weft_arena_array(arena, n_timed, sizeof *list);
@@ -298,14 +299,15 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
     for (uint32_t i = 0; i < n; i++) {
         const weft_timed_point *k = list[i];
         const weft_shape *shape = &table->shape[k->shape];
-        option[i] = (weft_option){.row = shape->row,
-                                  .spec = shape->spec,
-                                  .point = k->point,
-                                  .shape = k->shape,
-                                  .exec_us = k->exec_us,
-                                  .peak_per_s = weft_point__peak_per_s(k->point, k->exec_us),
-                                  .mem_bytes = weft_point__mem_bytes(k->point),
-                                  .use = weft_point__pressure(shape->row, k->point)};
+        option[i] = (weft_option){
+            .row = shape->row,
+            .spec = shape->spec,
+            .point = k->point,
+            .shape = k->shape,
+            .exec_us = k->exec_us,
+            .peak_per_s = weft_slo__capacity_per_s(&table->problem->rules, d, k->point, k->exec_us),
+            .mem_bytes = weft_point__mem_bytes(k->point),
+            .use = weft_point__pressure(shape->row, k->point)};
     }
     table->option[demand] = option;
     table->n_option[demand] = n;
@@ -439,7 +441,7 @@ weft_err weft_option_table__refuse(const weft_option_table *table, uint32_t dema
             "(%s%s%s, batch %u); an SLO of %.6g ms would be feasible",
             d->slo_us / 1e3, 2 * fastest->exec_us / 1e3, p->device, p->slice[0] ? " " : "",
             p->slice, p->batch,
-            ceil(weft_rules__least_slo_us(&table->problem->rules, fastest->exec_us)) / 1e3);
+            ceil(weft_rules__least_slo_us(&table->problem->rules, d, fastest->exec_us)) / 1e3);
     }
     if (best == WEFT_VERDICT_MEMORY)
         return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, where,

@@ -445,6 +445,7 @@ static weft_placement describe(const weft_builder *builder, const weft_builder_s
                             .rate_per_s = member->rate_per_s,
                             .capacity_per_s = load.capacity_per_s,
                             .latency_us = load.latency_us,
+                            .exec_us = load.exec_us,
                             .mem_bytes = member->option->mem_bytes,
                             .expected_error = point->cost.expected_error,
                             .source = point->cost.source};

@@ -22,6 +22,20 @@
  * is exec < slo / 2, `half09` is exec < 0.9 slo / 2, where exec is the time of this batch size
  * only. On a shared slice they apply in addition to the rule above.
  *
+ * The rule `queue` holds `exact` too, and limits the capacity to the largest rate of random
+ * arrivals at which a quantile of the requests keeps the SLO (queue_capacity.c):
+ *
+ *   slo      less the host cost of a request, the larger of rules and profile
+ *   period   between full batches: alone batch / throughput, shared cycle (as if all models of the
+ *            slice had work in every round)
+ *   poisson  capacity = the closed form of exec, period and slo; latency = the quantile
+ *   bursty   that capacity over the peak-to-mean ratio, since bursts outlast SLOs (a burst shorter
+ *            than the SLO needs less)
+ *   constant capacity and latency of `exact`, without waiting to fill a batch
+ *
+ * With a confidence p, each time is multiplied by 1 + error * sqrt(pi / 2) * z(p): the error of a
+ * profile is a mean absolute one, taken as that of a normal distribution. This holds for all rules.
+ *
  * Interference (gpulet, ATC'22): models that run at the same time on one device, or in one MIG
  * instance, slow each other down. exec of each is multiplied by
  *   max(1, c0 l2 + c1 l2' + c2 dram + c3 dram' + c4).
@@ -47,7 +61,11 @@ bool weft_point__usable(const weft_profile_point *point)
 /* -- Rules ------------------------------------------------------------------------------------ */
 
 static const char *const rule_name[] = {
-    [WEFT_RULE_EXACT] = "exact", [WEFT_RULE_HALF] = "half", [WEFT_RULE_HALF09] = "half09"};
+    [WEFT_RULE_EXACT] = "exact",
+    [WEFT_RULE_HALF] = "half",
+    [WEFT_RULE_HALF09] = "half09",
+    [WEFT_RULE_QUEUE] = "queue",
+};
 
 enum { RULE_COUNT = sizeof rule_name / sizeof rule_name[0] };
 
@@ -66,9 +84,36 @@ bool weft_latency_rule_parse(const char *text, weft_latency_rule *out)
     return false;
 }
 
+static const char *const arrivals_name[] = {[WEFT_ARRIVE_POISSON] = "poisson",
+                                            [WEFT_ARRIVE_BURSTY] = "bursty",
+                                            [WEFT_ARRIVE_CONSTANT] = "constant"};
+
+enum { ARRIVALS_COUNT = sizeof arrivals_name / sizeof arrivals_name[0] };
+
+const char *weft_arrival_kind_name(weft_arrival_kind kind)
+{
+    return arrivals_name[kind];
+}
+
+bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out)
+{
+    for (int i = 0; i < ARRIVALS_COUNT; i++)
+        if (strcmp(text, arrivals_name[i]) == 0) {
+            *out = (weft_arrival_kind)i;
+            return true;
+        }
+    return false;
+}
+
+static double host_us(const weft_rules *rules, const weft_demand *demand)
+{
+    return rules->latency == WEFT_RULE_QUEUE ? fmax(rules->host_us, demand->profile.host_us) : 0;
+}
+
 double weft_rules__slo_us(const weft_rules *rules, const weft_demand *demand)
 {
-    return rules->whole_ms ? floor(demand->slo_us / 1e3) * 1e3 : demand->slo_us;
+    double slo_us = rules->whole_ms ? floor(demand->slo_us / 1e3) * 1e3 : demand->slo_us;
+    return demand->slo_us > 0 ? slo_us - host_us(rules, demand) : slo_us;
 }
 
 bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, double exec_us)
@@ -86,10 +131,10 @@ bool weft_rules__allow(const weft_rules *rules, const weft_demand *demand, doubl
     }
 }
 
-double weft_rules__least_slo_us(const weft_rules *rules, double exec_us)
+double weft_rules__least_slo_us(const weft_rules *rules, const weft_demand *demand, double exec_us)
 {
     static const double above = 1 + 1e-9; /* `half` and `half09` are strict inequalities */
-    double slo_us = 2 * exec_us;
+    double slo_us = 2 * exec_us + host_us(rules, demand);
     if (rules->latency == WEFT_RULE_HALF)
         slo_us *= above;
     if (rules->latency == WEFT_RULE_HALF09)
@@ -103,7 +148,52 @@ weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
                                "rules: the memory reserve must be at least 0 and below 1, not %g",
                                rules->mem_reserve);
+    if (!(rules->confidence == 0 || (rules->confidence >= 0.5 && rules->confidence < 1)))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "rules: the confidence must be at least 0.5 and below 1, not %g",
+                               rules->confidence);
+    if (!(rules->quantile == 0 || (rules->quantile >= 0.5 && rules->quantile < 1)))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "rules: the quantile must be at least 0.5 and below 1, not %g",
+                               rules->quantile);
+    if (!(rules->burst == 0 || (rules->burst >= 1 && isfinite(rules->burst))) ||
+        !(rules->host_us >= 0 && isfinite(rules->host_us)))
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "rules: the burst ratio must be at least 1 and the host cost at "
+                               "least 0, not %g and %g us",
+                               rules->burst, rules->host_us);
     return WEFT_ERR_OK;
+}
+
+/* The number of standard deviations that a normal variable stays below with probability p. */
+static double normal_quantile(double p)
+{
+    double lo = 0, hi = 9;
+    for (int i = 0; i < 60; i++) {
+        double z = lo + (hi - lo) / 2;
+        if (erfc(-z / sqrt(2)) / 2 < p)
+            lo = z;
+        else
+            hi = z;
+    }
+    return lo;
+}
+
+double weft_rules__margin(const weft_rules *rules, const weft_profile_point *point)
+{
+    double error = point->cost.expected_error;
+    if (rules->confidence == 0 || !(error > 0))
+        return 1;
+    return 1 + error * sqrt(acos(-1) / 2) * normal_quantile(rules->confidence);
+}
+
+bool weft_rules__equal(const weft_rules *a, const weft_rules *b)
+{
+    return a->latency == b->latency && a->whole_ms == b->whole_ms && a->procs_max == b->procs_max &&
+           a->isolated == b->isolated && a->oversubscribe == b->oversubscribe &&
+           a->mem_reserve == b->mem_reserve && a->confidence == b->confidence &&
+           a->arrivals == b->arrivals && a->quantile == b->quantile && a->burst == b->burst &&
+           a->host_us == b->host_us;
 }
 
 bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs)
@@ -113,11 +203,48 @@ bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs)
 
 /* -- Loads ------------------------------------------------------------------------------------ */
 
-double weft_point__peak_per_s(const weft_profile_point *point, double exec_us)
+/* Requests per second of a point that always executes full batches. */
+static double busy_per_s(const weft_slo_load_in *in)
 {
-    if (point->throughput_per_s > 0)
-        return point->throughput_per_s;
-    return (double)point->batch * point->procs * 1e6 / exec_us;
+    const weft_profile_point *p = in->point;
+    /* Throughput was measured without co-runners. */
+    if (p->throughput_per_s > 0)
+        return p->throughput_per_s / (in->slowdown > 1 ? in->slowdown : 1) /
+               weft_rules__margin(in->rules, p);
+    return (double)p->batch * p->procs * 1e6 / in->exec_us;
+}
+
+/* Peak rate over mean rate of the arrivals. */
+static double burst_of(const weft_rules *rules)
+{
+    enum { FACTOR = 5 };
+    static const double share = 0.1; /* the defaults of weft_arrivals_options */
+    if (rules->arrivals != WEFT_ARRIVE_BURSTY)
+        return 1;
+    return rules->burst > 0 ? rules->burst : FACTOR / (1 - share + FACTOR * share);
+}
+
+/* Load under the rule `queue`. */
+static weft_slo_load queue_load(const weft_slo_load_in *in)
+{
+    const weft_profile_point *p = in->point;
+    const weft_rules *rules = in->rules;
+    double slo_us = weft_rules__slo_us(rules, in->demand), burst = burst_of(rules);
+    double period_us = in->alone ? p->batch * 1e6 / busy_per_s(in) : in->cycle_us;
+    weft_queue q = {.batch = p->batch,
+                    .procs = in->alone ? p->procs : 1,
+                    .exec_us = in->exec_us,
+                    .period_us = period_us,
+                    .quantile = rules->quantile > 0 ? rules->quantile : 0.99};
+    weft_slo_load load = {.exec_us = in->alone ? period_us * p->procs : in->exec_us};
+    double worst_us = fmax(period_us, in->exec_us) + in->exec_us;
+    load.capacity_per_s = weft_queue__peak_per_s(&q);
+    load.latency_us = worst_us;
+    if (!(in->demand->slo_us > 0) || rules->arrivals == WEFT_ARRIVE_CONSTANT)
+        return load;
+    load.capacity_per_s = weft_queue__rate_per_s(&q, slo_us) / burst;
+    load.latency_us = fmax(worst_us, weft_queue__latency_us(&q, in->rate_per_s * burst));
+    return load;
 }
 
 weft_slo_load weft_slo__load(const weft_slo_load_in *in)
@@ -125,6 +252,8 @@ weft_slo_load weft_slo__load(const weft_slo_load_in *in)
     const weft_profile_point *p = in->point;
     double slo_us = weft_rules__slo_us(in->rules, in->demand);
     double wait_us = 0;
+    if (in->rules->latency == WEFT_RULE_QUEUE)
+        return queue_load(in);
     if (!in->alone)
         return (weft_slo_load){.capacity_per_s = p->batch * 1e6 / in->cycle_us,
                                .latency_us = in->cycle_us + in->exec_us};
@@ -133,12 +262,28 @@ weft_slo_load weft_slo__load(const weft_slo_load_in *in)
         double flush_us = slo_us - in->exec_us - flush_guard * slo_us;
         wait_us = fmax(0, fmin(fill_us, flush_us));
     }
-    /* Throughput was measured without co-runners. */
-    double peak = weft_point__peak_per_s(p, in->exec_us);
-    if (p->throughput_per_s > 0 && in->slowdown > 1)
-        peak /= in->slowdown;
-    return (weft_slo_load){.capacity_per_s = peak,
+    return (weft_slo_load){.capacity_per_s = busy_per_s(in),
                            .latency_us = fmax(wait_us, in->exec_us) + in->exec_us};
+}
+
+double weft_slo__capacity_per_s(const weft_rules *rules, const weft_demand *demand,
+                                const weft_profile_point *point, double exec_us)
+{
+    weft_slo_load_in in = {.rules = rules,
+                           .demand = demand,
+                           .point = point,
+                           .exec_us = exec_us,
+                           .cycle_us = exec_us,
+                           .alone = true};
+    return weft_slo__load(&in).capacity_per_s;
+}
+
+double weft_slo__turn_per_s(const weft_rules *rules, const weft_demand *demand,
+                            const weft_profile_point *point, double exec_us, double cycle_us)
+{
+    weft_slo_load_in in = {
+        .rules = rules, .demand = demand, .point = point, .exec_us = exec_us, .cycle_us = cycle_us};
+    return weft_slo__load(&in).capacity_per_s;
 }
 
 uint64_t weft_point__mem_bytes(const weft_profile_point *point)

@@ -31,6 +31,13 @@ static double sum_exec(const weft_member *member, uint32_t n)
     return cycle_us;
 }
 
+/* Requests per second that a member serves in a round of cycle_us. */
+static double turn_per_s(const weft_builder *builder, const weft_member *member, double cycle_us)
+{
+    return weft_slo__turn_per_s(&builder->problem->rules, &builder->demands->at[member->demand],
+                                member->option->point, member->option->exec_us, cycle_us);
+}
+
 /* The least batches with which every member keeps up with its rate. Starts with the smallest
  * batches, and enlarges one batch at a time that is too small for the requests of a cycle. Larger
  * batches only lengthen the cycle, so this finds the least fixed point. */
@@ -44,7 +51,7 @@ static bool choose_batches(const weft_builder *builder, const weft_builder_slice
     }
     for (uint32_t i = 0; i < n;) {
         double cycle_us = sum_exec(member, n);
-        if (member[i].rate_per_s * cycle_us <= member[i].option->point->batch * 1e6) {
+        if (member[i].rate_per_s <= turn_per_s(builder, &member[i], cycle_us)) {
             i++;
             continue;
         }
@@ -79,7 +86,7 @@ static bool can_share(const weft_builder *builder, const weft_builder_slice *sli
         if (demand->slo_us > 0 &&
             cycle_us + member[i].option->exec_us > weft_rules__slo_us(rules, demand))
             return false;
-        if (member[i].rate_per_s * cycle_us > member[i].option->point->batch * 1e6 * (1 + slack))
+        if (member[i].rate_per_s > turn_per_s(builder, &member[i], cycle_us) * (1 + slack))
             return false;
     }
     if (slice->spec.mem_bytes == 0)

@@ -2,7 +2,8 @@
  *
  * weft      The header names the columns, in any order. Required: device, slice, batch and time_us.
  *           Optional: procs (default 1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps,
- *           energy_j, expected_error (default 0.05) and source (default "measured").
+ *           energy_j, expected_error (default 0.05), source (default "measured") and host_us, what
+ *           a request costs besides its execution (the largest of all rows holds).
  * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
  *           A100 80 GB, batch, MPS processes in the instance, inferences per second of one process,
  *           seconds per batch. A row with throughput 0 ran out of memory or was not measured, and
@@ -39,6 +40,7 @@ typedef enum column {
     COL_ENERGY,
     COL_ERROR,
     COL_SOURCE,
+    COL_HOST,
     COL_COUNT
 } column;
 
@@ -55,6 +57,7 @@ static const char *const column_name[COL_COUNT] = {
     [COL_ENERGY] = "energy_j",
     [COL_ERROR] = "expected_error",
     [COL_SOURCE] = "source",
+    [COL_HOST] = "host_us",
 };
 
 static const char parvagpu_header[] = "Mig instance,Batch size,Workload Number,Throughput,Latency";
@@ -64,6 +67,7 @@ typedef struct profile_reader {
     weft_arena *arena;
     weft_diag *diag;
     WEFT_VEC(weft_profile_point) points;
+    double host_us;
     weft_map *seen; /* hashes of points */
 } profile_reader;
 
@@ -208,6 +212,7 @@ static weft_err read_field(const profile_reader *in, column c, const char *text,
         return read_number(in, text, name, &p->cost.energy_j);
     case COL_ERROR:
         return read_number(in, text, name, &p->cost.expected_error);
+    case COL_HOST: /* of the profile, not of a point */
     case COL_COUNT:
         break;
     }
@@ -233,8 +238,12 @@ static weft_err load_weft(profile_reader *in)
                                    "line has %zu fields, the header has %zu", in->csv->n_field,
                                    n_column);
         weft_profile_point p = {.procs = 1, .cost = {.expected_error = 0.05, .source = "measured"}};
+        double host_us = 0;
         for (size_t i = 0; i < n_column; i++)
-            WEFT_TRY(read_field(in, columns[i], in->csv->field[i], &p));
+            WEFT_TRY(columns[i] == COL_HOST
+                         ? read_number(in, in->csv->field[i], "host_us", &host_us)
+                         : read_field(in, columns[i], in->csv->field[i], &p));
+        in->host_us = fmax(in->host_us, host_us);
         if (!(p.cost.time_us > 0))
             return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                    "time_us: must be greater than 0");
@@ -308,6 +317,6 @@ weft_err weft_profile_load(const char *path, const char *layout, const char *mod
     if (in.points.len == 0)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path, .item = model},
                                "profile has no usable point");
-    *out = (weft_profile){.point = in.points.at, .n = in.points.len};
+    *out = (weft_profile){.point = in.points.at, .n = in.points.len, .host_us = in.host_us};
     return WEFT_ERR_OK;
 }

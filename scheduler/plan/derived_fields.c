@@ -129,6 +129,7 @@ static void derive_slice(derivation *c, const uint32_t *order, size_t from, size
         weft_slo_load load = weft_slo__load(&in);
         p->capacity_per_s = load.capacity_per_s;
         p->latency_us = load.latency_us;
+        p->exec_us = load.exec_us;
         p->mem_bytes = weft_point__mem_bytes(timed->point);
         p->expected_error = timed->point->cost.expected_error;
     }
@@ -195,6 +196,8 @@ void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *
  * batch / cycle and the latency is cycle + exec (slo.c), from which exec follows. */
 static double busy_part(const weft_placement *p, bool shared)
 {
+    if (p->exec_us > 0)
+        return p->rate_per_s * p->exec_us / ((double)p->batch * p->procs * 1e6);
     if (!(p->capacity_per_s > 0))
         return 0;
     if (!shared)

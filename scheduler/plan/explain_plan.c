@@ -139,6 +139,11 @@ static void load_builder(explainer *e)
 
 /* -- Options ---------------------------------------------------------------------------------- */
 
+static double capacity_of(const explainer *e, const weft_timed_point *k)
+{
+    return weft_slo__capacity_per_s(&e->problem->rules, e->d, k->point, k->exec_us);
+}
+
 /* The representative of the timed points [from, to), which are those of one shape: the legal point
  * with the highest capacity, else the point that is closest to legal. */
 static const weft_timed_point *pick_point(const explainer *e, uint32_t from, uint32_t to,
@@ -151,8 +156,7 @@ static const weft_timed_point *pick_point(const explainer *e, uint32_t from, uin
         weft_verdict v = weft_option_table__judge(table, e->demand, k);
         bool better = !best || v < *verdict;
         if (best && v == *verdict && v == WEFT_VERDICT_POSSIBLE)
-            better = weft_point__peak_per_s(k->point, k->exec_us) >
-                     weft_point__peak_per_s(best->point, best->exec_us);
+            better = capacity_of(e, k) > capacity_of(e, best);
         if (best && v == *verdict && v == WEFT_VERDICT_SLO)
             better = k->exec_us < best->exec_us;
         if (best && v == *verdict && v == WEFT_VERDICT_MEMORY)
@@ -171,7 +175,7 @@ static const char *refusal_of(const explainer *e, const weft_timed_point *k, wef
     const weft_shape *shape = &e->builder.table.shape[k->shape];
     const weft_rules *rules = &e->problem->rules;
     double slo_us = weft_rules__slo_us(rules, e->d);
-    double needs_us = weft_rules__least_slo_us(rules, k->exec_us);
+    double needs_us = weft_rules__least_slo_us(rules, e->d, k->exec_us);
     switch (verdict) {
     case WEFT_VERDICT_SLO:
         return weft_arena_printf(
@@ -328,8 +332,8 @@ static void find_smaller_slice(explainer *e, change_list *to)
         if (!shape->allowed || shape->spec.weight >= weight * (1 - 1e-9) ||
             (v != WEFT_VERDICT_SLO && v != WEFT_VERDICT_POSSIBLE))
             continue;
-        double peak = weft_point__peak_per_s(k->point, k->exec_us);
-        double needs_us = weft_rules__least_slo_us(&e->problem->rules, k->exec_us);
+        double peak = capacity_of(e, k);
+        double needs_us = weft_rules__least_slo_us(&e->problem->rules, e->d, k->exec_us);
         if (peak >= now->rate_per_s && needs_us > e->d->slo_us && (!by_slo || needs_us < slo_us)) {
             by_slo = shape;
             slo_us = needs_us;

@@ -199,6 +199,9 @@ static void check_stated(check *c, size_t i, const weft_slo_load_in *in)
     if (!near(p->latency_us, load.latency_us))
         report(c, p->model, "objective: latency %.9g us is stated, %.9g us is computed",
                p->latency_us, load.latency_us);
+    if (!near(p->exec_us, load.exec_us))
+        report(c, p->model, "objective: execution of %.9g us is stated, %.9g us is computed",
+               p->exec_us, load.exec_us);
     if (p->mem_bytes != weft_point__mem_bytes(point))
         report(c, p->model, "objective: %llu bytes are stated, %llu are computed",
                (unsigned long long)p->mem_bytes, (unsigned long long)weft_point__mem_bytes(point));

@@ -39,6 +39,8 @@ static json_t *placement_to_json(const weft_placement *p)
     json_object_set_new(o, "rate_per_s", number(p->rate_per_s));
     json_object_set_new(o, "capacity_per_s", number(p->capacity_per_s));
     json_object_set_new(o, "latency_us", number(p->latency_us));
+    if (p->exec_us > 0)
+        json_object_set_new(o, "exec_us", number(p->exec_us));
     json_object_set_new(o, "mem_bytes", json_integer((json_int_t)p->mem_bytes));
     json_object_set_new(o, "expected_error", number(p->expected_error));
     json_object_set_new(o, "source", json_string(p->source ? p->source : ""));
@@ -101,6 +103,17 @@ static json_t *rules_to_json(const weft_rules *rules)
     json_object_set_new(o, "isolated", json_boolean(rules->isolated));
     json_object_set_new(o, "oversubscribe", json_boolean(rules->oversubscribe));
     json_object_set_new(o, "mem_reserve", number(rules->mem_reserve));
+    if (rules->confidence > 0)
+        json_object_set_new(o, "confidence", number(rules->confidence));
+    if (rules->latency != WEFT_RULE_QUEUE)
+        return o;
+    json_object_set_new(o, "arrivals", json_string(weft_arrival_kind_name(rules->arrivals)));
+    if (rules->quantile > 0)
+        json_object_set_new(o, "quantile", number(rules->quantile));
+    if (rules->burst > 0)
+        json_object_set_new(o, "burst", number(rules->burst));
+    if (rules->host_us > 0)
+        json_object_set_new(o, "host_us", number(rules->host_us));
     return o;
 }
 
@@ -221,12 +234,18 @@ static weft_err read_number(const reader *rd, const json_t *o, const char *key, 
     return WEFT_ERR_OK;
 }
 
+/* Leaves *out as it is if there is no such key. */
+static weft_err read_optional(const reader *rd, const json_t *o, const char *key, double *out)
+{
+    return json_object_get(o, key) ? read_number(rd, o, key, out) : WEFT_ERR_OK;
+}
+
 static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
 {
     static const char *const keys[] = {
-        "model",          "device",     "type",      "slice",          "slice_id",
-        "mig_start",      "share",      "batch",     "procs",          "rate_per_s",
-        "capacity_per_s", "latency_us", "mem_bytes", "expected_error", "source",
+        "model",     "device",         "type",   "slice",      "slice_id",       "mig_start",
+        "share",     "batch",          "procs",  "rate_per_s", "capacity_per_s", "latency_us",
+        "mem_bytes", "expected_error", "source", "exec_us",
     };
     weft_placement p = {.mig_start = -1};
     int64_t x;
@@ -248,6 +267,7 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     WEFT_TRY(read_number(rd, o, "rate_per_s", &p.rate_per_s));
     WEFT_TRY(read_number(rd, o, "capacity_per_s", &p.capacity_per_s));
     WEFT_TRY(read_number(rd, o, "latency_us", &p.latency_us));
+    WEFT_TRY(read_optional(rd, o, "exec_us", &p.exec_us));
     WEFT_TRY(read_integer(rd, o, "mem_bytes", 0, INT64_MAX, &x));
     p.mem_bytes = (uint64_t)x;
     WEFT_TRY(read_number(rd, o, "expected_error", &p.expected_error));
@@ -301,8 +321,9 @@ static weft_err read_bool(const reader *rd, const json_t *o, const char *key, bo
 
 static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
 {
-    static const char *const keys[] = {"latency",  "whole_ms",      "procs_max",
-                                       "isolated", "oversubscribe", "mem_reserve"};
+    static const char *const keys[] = {"latency",       "whole_ms",    "procs_max",  "isolated",
+                                       "oversubscribe", "mem_reserve", "confidence", "arrivals",
+                                       "quantile",      "burst",       "host_us"};
     const char *text;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "latency", 16, &text));
@@ -313,6 +334,15 @@ static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
     WEFT_TRY(read_bool(rd, o, "isolated", &out->isolated));
     WEFT_TRY(read_bool(rd, o, "oversubscribe", &out->oversubscribe));
     WEFT_TRY(read_number(rd, o, "mem_reserve", &out->mem_reserve));
+    WEFT_TRY(read_optional(rd, o, "confidence", &out->confidence));
+    WEFT_TRY(read_optional(rd, o, "quantile", &out->quantile));
+    WEFT_TRY(read_optional(rd, o, "burst", &out->burst));
+    WEFT_TRY(read_optional(rd, o, "host_us", &out->host_us));
+    if (json_object_get(o, "arrivals")) {
+        WEFT_TRY(read_text(rd, o, "arrivals", 16, &text));
+        if (!weft_arrival_kind_parse(text, &out->arrivals))
+            return fail(rd, "arrivals", "is not a kind of arrivals");
+    }
     return out->mem_reserve < 1 ? WEFT_ERR_OK : fail(rd, "mem_reserve", "must be below 1");
 }
 

@@ -276,6 +276,7 @@ static weft_placement describe(change *ch, const edit *e)
                             .rate_per_s = e->rate_per_s,
                             .capacity_per_s = load.capacity_per_s,
                             .latency_us = load.latency_us,
+                            .exec_us = load.exec_us,
                             .mem_bytes = o->mem_bytes,
                             .expected_error = o->point->cost.expected_error};
 }
@@ -314,13 +315,6 @@ static void write_plan(change *ch, weft_plan *out)
     *out = plan;
 }
 
-static bool same_rules(const weft_rules *a, const weft_rules *b)
-{
-    return a->latency == b->latency && a->whole_ms == b->whole_ms && a->procs_max == b->procs_max &&
-           a->isolated == b->isolated && a->oversubscribe == b->oversubscribe &&
-           a->mem_reserve == b->mem_reserve;
-}
-
 bool weft_incremental_repair__change(const weft_builder *builder, const weft_plan *previous,
                                      weft_plan *out)
 {
@@ -328,7 +322,7 @@ bool weft_incremental_repair__change(const weft_builder *builder, const weft_pla
     weft_arena *arena = builder->arena;
     change ch = {.builder = builder, .previous = previous, .arena = arena};
     if (builder->problem->goal == WEFT_GOAL_GOODPUT || previous->n > WEFT_PLAN_PLACEMENTS_MAX ||
-        !same_rules(&previous->rules, &builder->problem->rules))
+        !weft_rules__equal(&previous->rules, &builder->problem->rules))
         return false;
     ch.demand_of = weft_arena_array(arena, previous->n, sizeof *ch.demand_of);
     ch.last = weft_arena_array(arena, n, sizeof *ch.last);

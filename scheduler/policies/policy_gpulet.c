@@ -21,6 +21,9 @@
  * Decided here, where the paper is silent or its program differs.
  * - Knee: the point of T(p), both axes scaled to [0, 1], that is farthest above the diagonal,
  *   with 100 % among the shares. The program takes the steepest step and ignores 100 %.
+ * - The paper plans for the 99th percentile of a Poisson count at the mean rate, and for latencies
+ *   times 1.1. Here the rate and the times are those of the problem, as for every policy; the rule
+ *   `queue` (queue_capacity.c) and `confidence` are the margins of this project.
  * - All of the rate is carried. The program accepts 85 % under interference, and any rest up to
  *   15/s.
  * - A model uses the largest profiled share that fits into the gpulet, with one process.

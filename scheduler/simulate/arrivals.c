@@ -77,29 +77,6 @@ double weft_arrivals__exponential(weft_rand *rng)
     return -weft_num__ln(weft_rand_unit(rng));
 }
 
-/* -- Options ---------------------------------------------------------------------------------- */
-
-static const char *const kind_name[] = {[WEFT_ARRIVE_POISSON] = "poisson",
-                                        [WEFT_ARRIVE_BURSTY] = "bursty",
-                                        [WEFT_ARRIVE_CONSTANT] = "constant"};
-
-enum { KIND_COUNT = sizeof kind_name / sizeof kind_name[0] };
-
-const char *weft_arrival_kind_name(weft_arrival_kind kind)
-{
-    return kind_name[kind];
-}
-
-bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out)
-{
-    for (int i = 0; i < KIND_COUNT; i++)
-        if (strcmp(text, kind_name[i]) == 0) {
-            *out = (weft_arrival_kind)i;
-            return true;
-        }
-    return false;
-}
-
 /* -- Streams ---------------------------------------------------------------------------------- */
 
 typedef struct stream {

@@ -149,6 +149,8 @@ static weft_err add_size(const sim_world *w, const weft_placement *p, sim_size *
  * solved for it. */
 static double exec_of_plan(const weft_placement *p, bool alone)
 {
+    if (p->exec_us > 0)
+        return p->exec_us;
     if (!(p->capacity_per_s > 0))
         return 0;
     double cycle_us = (double)p->batch * p->procs * 1e6 / p->capacity_per_s;

@@ -29,7 +29,7 @@ static weft_profile make_profile(weft_arena *arena)
         snprintf(point[i].device, sizeof point[i].device, "h100");
         point[i].cost.time_us = 2000 + 280 * (1u << i);
     }
-    return (weft_profile){point, 5};
+    return (weft_profile){.point = point, .n = 5};
 }
 
 int main(int argc, char **argv)

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const weft_fleet_device row = {.type = "a100-80", .count = 1000, .mig = true};
     const weft_fleet fleet = {.file = "fleet", .device = &row, .n_device = 1};
     const weft_demand demand = {
-        .model = "a", .slo_us = 1e5, .rate_per_s = 20, .profile = {points, 2}};
+        .model = "a", .slo_us = 1e5, .rate_per_s = 20, .profile = {.point = points, .n = 2}};
     const weft_demands demands = {&demand, 1};
     const weft_problem problem = {.demands = &demands, .fleet = &fleet};
     weft_arena *arena = weft_arena_create(0);

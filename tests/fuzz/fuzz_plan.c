@@ -26,8 +26,8 @@ static const weft_profile_point points[] = {
 };
 
 static const weft_demand demands[] = {
-    {.model = "a", .slo_us = 20000, .rate_per_s = 100, .profile = {points, 6}},
-    {.model = "b", .slo_us = 30000, .rate_per_s = 50, .profile = {points, 6}},
+    {.model = "a", .slo_us = 20000, .rate_per_s = 100, .profile = {.point = points, .n = 6}},
+    {.model = "b", .slo_us = 30000, .rate_per_s = 50, .profile = {.point = points, .n = 6}},
 };
 static const weft_demands both = {demands, 2};
 static const uint32_t cores[] = {1, 1};

@@ -168,7 +168,7 @@ static void make_setting(const double *rate, setting *t)
             t->demand[t->demands.n++] = (weft_demand){.model = network[m],
                                                       .slo_us = slo_us[m],
                                                       .rate_per_s = rate[m],
-                                                      .profile = {point[m], POINTS}};
+                                                      .profile = {.point = point[m], .n = POINTS}};
 }
 
 /* -- Exhaustive search ------------------------------------------------------------------------ */

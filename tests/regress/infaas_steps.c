@@ -150,7 +150,8 @@ static bool read_estimates(void)
 static void make_world(world *w)
 {
     for (int i = 0; i < NETWORKS; i++) {
-        w->demand[i] = (weft_demand){.model = network[i], .profile = {point[i], n_point[i]}};
+        w->demand[i] =
+            (weft_demand){.model = network[i], .profile = {.point = point[i], .n = n_point[i]}};
         w->variant[i] = (weft_set_variant){network[i], accuracy[i]};
     }
     for (int t = 0; t < TYPES; t++)

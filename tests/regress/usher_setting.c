@@ -345,7 +345,7 @@ static bool plan_period(size_t variant, const weft_fleet *fleet, weft_goal goal,
         demand[i] = (weft_demand){.model = network[i],
                                   .slo_us = slo_us[i],
                                   .rate_per_s = scale * rate_in_period(i, bursty, period),
-                                  .profile = {points[is_usher][i], POINTS}};
+                                  .profile = {.point = points[is_usher][i], .n = POINTS}};
         rate += demand[i].rate_per_s;
     }
     weft_problem problem = {

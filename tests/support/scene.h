@@ -45,7 +45,7 @@ static inline size_t scene_add_model(scene *sc, const char *name, double slo_us,
     sc->demand[m] = (weft_demand){.model = sc->name[m],
                                   .slo_us = slo_us,
                                   .rate_per_s = rate_per_s,
-                                  .profile = {sc->point[m], 0}};
+                                  .profile = {.point = sc->point[m], .n = 0}};
     return m;
 }
 

@@ -99,7 +99,8 @@ static int set_up(void **state)
     snprintf(f.path, sizeof f.path, "bundle-%ld.weft", (long)getpid());
     snprintf(f.other, sizeof f.other, "bundle-%ld-b.weft", (long)getpid());
     succeed(weft_module_parse(two_models, strlen(two_models), "test.wir", NULL, f.diag, &f.m));
-    weft_codegen_model model[4] = {{.slo_us = 1e5, .rate_per_s = 12.5, .profile = {point, 2}}};
+    weft_codegen_model model[4] = {
+        {.slo_us = 1e5, .rate_per_s = 12.5, .profile = {.point = point, .n = 2}}};
     succeed(weft_codegen_bundle(f.m, weft_backend_find("null"), model, "{\"gpus\": []}", f.arena,
                                 f.diag, &f.bundle));
     return 0;

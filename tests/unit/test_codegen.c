@@ -197,7 +197,8 @@ static void test_codegen__takes_what_is_known_of_models(void **state)
 {
     (void)state;
     static const weft_profile_point point = {.device = "cpu", .batch = 3};
-    weft_codegen_model model[2] = {{.slo_us = 5}, {.rate_per_s = 7, .profile = {&point, 1}}};
+    weft_codegen_model model[2] = {{.slo_us = 5},
+                                   {.rate_per_s = 7, .profile = {.point = &point, .n = 1}}};
     assert_int_equal(generate(siblings, "null", model), WEFT_ERR_OK);
     assert_true(b.program[0].slo_us == 5 && b.program[1].rate_per_s == 7);
     assert_int_equal(b.program[0].profile.n, 0);

@@ -109,8 +109,9 @@ static void test_explain__measures_are_worked_out(void **state)
          .procs = 1,
          .cost = {.time_us = 2000, .energy_j = 0.5, .source = "measured"}},
     };
-    weft_demand demand[] = {{.model = "a", .rate_per_s = 500, .profile = {points, 2}},
-                            {.model = "b", .rate_per_s = 500, .profile = {points, 2}}};
+    weft_demand demand[] = {
+        {.model = "a", .rate_per_s = 500, .profile = {.point = points, .n = 2}},
+        {.model = "b", .rate_per_s = 500, .profile = {.point = points, .n = 2}}};
     weft_placement at[] = {{.model = "a",
                             .type = "h100",
                             .slice = "3g.40gb",
@@ -290,7 +291,7 @@ static void test_explain__options_compare_by_price(void **state)
         {.device = "h100", .batch = 1, .procs = 1, .cost = {.time_us = 1000, .source = "measured"}},
         {.device = "t4", .batch = 1, .procs = 1, .cost = {.time_us = 2000, .source = "measured"}},
     };
-    weft_demand demand = {.model = "a", .rate_per_s = 100, .profile = {points, 2}};
+    weft_demand demand = {.model = "a", .rate_per_s = 100, .profile = {.point = points, .n = 2}};
     weft_demands demands = {&demand, 1};
     weft_fleet_device rows[] = {{.type = "h100", .count = 1, .price_per_hour = 4},
                                 {.type = "t4", .count = 1, .price_per_hour = 1}};

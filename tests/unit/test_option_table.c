@@ -379,8 +379,10 @@ static void test_option_table__ten_thousand_devices(void **state)
             snprintf(p->cost.source, sizeof p->cost.source, "measured");
             p->cost.time_us = 4000 / (double)(s + 1);
         }
-        b->demand[m] = (weft_demand){
-            .model = b->name[m], .slo_us = 50000, .rate_per_s = 70000, .profile = {b->point[m], 5}};
+        b->demand[m] = (weft_demand){.model = b->name[m],
+                                     .slo_us = 50000,
+                                     .rate_per_s = 70000,
+                                     .profile = {.point = b->point[m], .n = 5}};
     }
     weft_demands demands = {b->demand, BIG_MODELS};
     weft_fleet_device row = {.type = "a100-80", .count = BIG_DEVICES, .mig = true};

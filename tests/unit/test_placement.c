@@ -53,8 +53,8 @@ static const weft_profile_point points[] = {
 #define N_POINT (sizeof points / sizeof points[0])
 
 static weft_demand demand_list[] = {
-    {.model = "a", .slo_us = 20000, .rate_per_s = 100, .profile = {points, N_POINT}},
-    {.model = "b", .slo_us = 20000, .rate_per_s = 100, .profile = {points, N_POINT}},
+    {.model = "a", .slo_us = 20000, .rate_per_s = 100, .profile = {.point = points, .n = N_POINT}},
+    {.model = "b", .slo_us = 20000, .rate_per_s = 100, .profile = {.point = points, .n = N_POINT}},
 };
 
 static const weft_demands demands = {demand_list, 2};
@@ -189,7 +189,7 @@ static void expect_violation(weft_plan plan, const char *rule, const char *text)
 
 static weft_slo_load load_of(size_t i, double slo_us, double rate, double others_us)
 {
-    weft_demand d = {.model = "m", .slo_us = slo_us, .profile = {points, N_POINT}};
+    weft_demand d = {.model = "m", .slo_us = slo_us, .profile = {.point = points, .n = N_POINT}};
     double exec = exec_of(&d.profile, &points[i]);
     weft_slo_load_in in = {.rules = &rules,
                            .demand = &d,
@@ -242,7 +242,7 @@ static void test_placement__smaller_batch_may_take_longer(void **state)
 static void test_placement__lower_bound_is_worked_out(void **state)
 {
     weft_profile_point half = POINT("h100", "", 10, 1, 1000, 0);
-    weft_demand d = {.model = "m", .rate_per_s = 25000, .profile = {&half, 1}};
+    weft_demand d = {.model = "m", .rate_per_s = 25000, .profile = {.point = &half, .n = 1}};
     weft_demands one = {&d, 1}, none = {NULL, 0};
     weft_problem ask = {.demands = &one, .fleet = &fleet};
     weft_problem nothing = {.demands = &none, .fleet = &fleet};
@@ -551,7 +551,7 @@ static void test_placement__interference(void **state)
     busy[0].cost.bandwidth_gbps = busy[1].cost.bandwidth_gbps = 1000;
     row.bandwidth_gbps = 2000;
     for (int i = 0; i < 2; i++)
-        demand_list[i].profile = (weft_profile){busy, 2};
+        demand_list[i].profile = (weft_profile){.point = busy, .n = 2};
     problem.fleet = &one;
     weft_placement at[] = {PLACE("a", 0, "h100", "40%", 0, -1, 8, 1, 100),
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
@@ -576,7 +576,7 @@ static void test_placement__interference(void **state)
     expect_legal(derive_fields(at, 2));
     problem = saved;
     for (int i = 0; i < 2; i++)
-        demand_list[i].profile = (weft_profile){points, N_POINT};
+        demand_list[i].profile = (weft_profile){.point = points, .n = N_POINT};
 }
 
 static void test_placement__estimates_are_marked(void **state)

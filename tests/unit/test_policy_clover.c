@@ -153,7 +153,7 @@ static void test_clover__app_gets_its_rate_and_accuracy(void **state)
             snprintf(p->slice, sizeof p->slice, "%s", slice[s]);
             snprintf(p->cost.source, sizeof p->cost.source, "measured");
         }
-        demand[m].profile = (weft_profile){point[m], 2};
+        demand[m].profile = (weft_profile){.point = point[m], .n = 2};
     }
     const weft_policy *clover = weft_policy_find("clover");
     assert_int_equal(weft_plan_make(clover, NULL, &problem, arena, diag, &plan), WEFT_ERR_OK);

@@ -34,7 +34,7 @@ static void make_small(small *s, const double *rate_per_s, size_t n)
         s->demand[m] = (weft_demand){.model = name[m],
                                      .slo_us = 1e6,
                                      .rate_per_s = rate_per_s[m],
-                                     .profile = {s->point[m], 5}};
+                                     .profile = {.point = s->point[m], .n = 5}};
         for (size_t i = 0; i < 5; i++) {
             weft_profile_point *p = &s->point[m][i];
             *p = (weft_profile_point){.device = "a100-80", .share = 0.5, .batch = 1, .procs = 1};

@@ -181,7 +181,7 @@ static void test_policy_parva__four_slices(void **state)
         demand[i] = (weft_demand){.model = i ? "b" : "a",
                                   .slo_us = 1e6,
                                   .rate_per_s = i ? 52 : 30,
-                                  .profile = {point, 3}};
+                                  .profile = {.point = point, .n = 3}};
     /* a: 2g and 1g; b: two 2g and a 1g: eight memory slots, two devices. */
     make_plan("parva", NULL, &problem, arena, &plan);
     assert_int_equal(plan.gpus, 2);

@@ -71,7 +71,7 @@ static void add_point(world *w, size_t model, const char *slice, uint32_t batch,
     snprintf(p[profile->n].device, sizeof p->device, "h100");
     snprintf(p[profile->n].slice, sizeof p->slice, "%s", slice);
     p[profile->n].cost.time_us = time_us;
-    *profile = (weft_profile){p, profile->n + 1};
+    *profile = (weft_profile){.point = p, .n = profile->n + 1};
 }
 
 static weft_placement *place(world *w, const char *model, uint32_t device, const char *slice,

@@ -166,6 +166,22 @@ static int take_latency_rule(void *at, const weft_verb *verb, char *arg)
     return 0;
 }
 
+static int take_arrivals(void *at, const weft_verb *verb, char *arg)
+{
+    (void)verb;
+    weft_rules *rules = at;
+    weft_arrival_kind_parse(arg, &rules->arrivals);
+    return 0;
+}
+
+static int take_host(void *at, const weft_verb *verb, char *arg)
+{
+    weft_rules *rules = at;
+    if (weft_parse_duration_us(arg, &rules->host_us) && rules->host_us >= 0)
+        return 0;
+    return weft_tool_usage(verb, "--host takes a time such as 300us, not '%s'", arg);
+}
+
 static int take_goal(void *at, const weft_verb *verb, char *arg)
 {
     (void)verb;
@@ -231,8 +247,15 @@ static int check_options(const weft_plan_options *o)
 {
     const weft_verb *verb = &weft_verb_plan;
     bool plans = o->output || o->explain || o->n_change > 0 || o->previous;
+    const weft_rules *r = &o->rules;
     if (!o->fleet)
         return weft_tool_usage(verb, "--fleet FILE is needed");
+    if (r->latency != WEFT_RULE_QUEUE &&
+        (r->arrivals != WEFT_ARRIVE_POISSON || r->quantile > 0 || r->burst > 0 || r->host_us > 0))
+        return weft_tool_usage(verb,
+                               "--arrivals, --quantile, --burst and --host are for --rule queue");
+    if (r->burst > 0 && r->arrivals != WEFT_ARRIVE_BURSTY)
+        return weft_tool_usage(verb, "--burst is for --arrivals bursty");
     if (o->check && (o->compare || plans))
         return weft_tool_usage(verb, "--check excludes --compare, -o, --explain, "
                                      "--previous and changes");
