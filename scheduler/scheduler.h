@@ -418,7 +418,11 @@ typedef struct weft_explain_place {
     const weft_placement *at;
     double slack_rate, slack_latency; /* unused part of the capacity and of the SLO; without an
                                        * SLO slack_latency is 1 */
-    const char *const *with;          /* models on the same slice */
+    /* Rule `queue`, models alone on their slices; else 0: the part of the peak that the rule keeps
+     * free, and the share of late requests under Poisson arrivals at the assigned rate
+     * (queue_chain.c). */
+    double rule_cost, late_share;
+    const char *const *with; /* models on the same slice */
     size_t n_with;
     const char *const *beside; /* models on the same device, on other slices */
     size_t n_beside;

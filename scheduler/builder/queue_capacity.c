@@ -30,9 +30,10 @@
 
 enum { STEPS_MAX = 80 };
 
-static const double y_max = 600;        /* rho is then 0 */
-static const double of_one = 0.995;     /* margin for rounding and the last percent of the form */
-static const double of_several = 0.985; /* several processes on a slice clump */
+static const double y_max = 600;       /* rho is then 0 */
+static const double margin = 0.995;    /* of a capacity, so that its latency is below the SLO */
+static const double of_several = 0.99; /* several processes on a slice clump */
+static const double enough = 1e-6;     /* relative, of P(late); far below the margin */
 
 static double load_of(double y)
 {
@@ -69,7 +70,7 @@ static double find_decay(double batch, double n, double level)
         if (!(y > lo && y < hi))
             y = lo + (hi - lo) / 2;
         double f = log_tail(y, batch, n) - level;
-        if (fabs(f) < 1e-12)
+        if (fabs(f) < enough)
             return y;
         if (f > 0) {
             lo = y;
@@ -113,11 +114,16 @@ double weft_queue__peak_per_s(const weft_queue *q)
     return q->batch * 1e6 / q->period_us;
 }
 
+static double loaded_peak(const weft_queue *q)
+{
+    return weft_queue__peak_per_s(q) * (q->procs > 1 ? of_several : 1);
+}
+
 double weft_queue__rate_per_s(const weft_queue *q, double slo_us)
 {
     if (!is_usable(q) || isnan(slo_us))
         return 0;
-    double peak = weft_queue__peak_per_s(q) * (q->procs > 1 ? of_several : of_one);
+    double peak = loaded_peak(q) * margin;
     double n = (slo_us - q->exec_us) / q->period_us;
     if (isinf(slo_us))
         return peak;
@@ -130,7 +136,7 @@ double weft_queue__latency_us(const weft_queue *q, double rate_per_s)
 {
     if (!is_usable(q) || !(rate_per_s >= 0))
         return HUGE_VAL;
-    double peak = weft_queue__peak_per_s(q) * (q->procs > 1 ? of_several : of_one);
+    double peak = loaded_peak(q);
     double rho = rate_per_s / peak, n = 1;
     if (rho >= 1)
         return HUGE_VAL;

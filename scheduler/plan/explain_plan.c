@@ -63,6 +63,47 @@ static void add_name(explainer *e, names *to, const char *name)
         WEFT_VEC_PUSH(e->arena, &to->list, name);
 }
 
+/* The time of k requests is that of the next larger batch of the profile. NULL: there is no point
+ * of the placement. */
+static const double *times_of(const explainer *e, const weft_placement *p)
+{
+    const weft_option_table *table = &e->builder.table;
+    const weft_shape *shape = weft_option_table__shape(table, p->type, p->slice);
+    double *exec_us = weft_arena_array(e->arena, p->batch, sizeof *exec_us);
+    uint32_t k = 0;
+    for (uint32_t i = 0; shape && i < table->n_timed[e->demand]; i++) {
+        const weft_timed_point *t = &table->timed[e->demand][i];
+        if (t->shape == (uint32_t)(shape - table->shape) && t->point->procs == p->procs)
+            for (; k < t->point->batch && k < p->batch; k++)
+                exec_us[k] = t->exec_us;
+    }
+    return k == p->batch ? exec_us : NULL;
+}
+
+enum { CHAIN_BATCH_MAX = 256 };
+
+/* What the rule `queue` costs a model that has its slice to itself, and what it is for. */
+static void weigh_rule(const explainer *e, weft_explain_place *place)
+{
+    const weft_placement *p = place->at;
+    const double *exec_us = p->batch <= CHAIN_BATCH_MAX ? times_of(e, p) : NULL;
+    if (!(p->exec_us > 0) || place->n_with > 0)
+        return;
+    place->rule_cost = 1 - p->capacity_per_s * p->exec_us / ((double)p->batch * p->procs * 1e6);
+    weft_queue_chain chain = {.exec_us = exec_us, .batch = p->batch, .procs = p->procs};
+    if (exec_us && e->d->slo_us > 0)
+        place->late_share = weft_queue_chain__late(&chain, p->rate_per_s,
+                                                   weft_rules__slo_us(&e->plan->rules, e->d));
+}
+
+/* Whether two places differ in their device only. */
+static bool is_same_load(const weft_explain_place *a, const weft_explain_place *b)
+{
+    return strcmp(a->at->type, b->at->type) == 0 && strcmp(a->at->slice, b->at->slice) == 0 &&
+           a->at->batch == b->at->batch && a->at->procs == b->at->procs &&
+           a->at->rate_per_s == b->at->rate_per_s && a->n_with == b->n_with;
+}
+
 static void list_places(explainer *e)
 {
     const weft_plan *plan = e->plan;
@@ -88,6 +129,13 @@ static void list_places(explainer *e)
             place.slack_rate = 1 - p->rate_per_s / p->capacity_per_s;
         if (e->d->slo_us > 0)
             place.slack_latency = 1 - p->latency_us / slo_us;
+        const weft_explain_place *before = places.len ? &places.at[places.len - 1] : NULL;
+        if (before && is_same_load(before, &place)) {
+            place.rule_cost = before->rule_cost;
+            place.late_share = before->late_share;
+        } else {
+            weigh_rule(e, &place);
+        }
         WEFT_VEC_PUSH(e->arena, &places, place);
     }
     e->out.place = places.at;

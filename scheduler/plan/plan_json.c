@@ -245,7 +245,7 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     static const char *const keys[] = {
         "model",     "device",         "type",   "slice",      "slice_id",       "mig_start",
         "share",     "batch",          "procs",  "rate_per_s", "capacity_per_s", "latency_us",
-        "mem_bytes", "expected_error", "source", "exec_us",
+        "mem_bytes", "expected_error", "source", "?exec_us",
     };
     weft_placement p = {.mig_start = -1};
     int64_t x;
@@ -321,9 +321,9 @@ static weft_err read_bool(const reader *rd, const json_t *o, const char *key, bo
 
 static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
 {
-    static const char *const keys[] = {"latency",       "whole_ms",    "procs_max",  "isolated",
-                                       "oversubscribe", "mem_reserve", "confidence", "arrivals",
-                                       "quantile",      "burst",       "host_us"};
+    static const char *const keys[] = {"latency",       "whole_ms",    "procs_max",   "isolated",
+                                       "oversubscribe", "mem_reserve", "?confidence", "?arrivals",
+                                       "?quantile",     "?burst",      "?host_us"};
     const char *text;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "latency", 16, &text));

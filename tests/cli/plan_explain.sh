@@ -62,3 +62,15 @@ expect 0 "${plan[@]}" --rate "big=$to/s" -o after.json
 jq -e '.gpus == 1' after.json >/dev/null || die "$to/s: $(shown after.json)"
 expect 1 "${plan[@]}" --explain nobody
 has err nobody
+# The rule `queue` tells what it costs: part of the peak, for at most 1 % of random requests late.
+expect 0 "${plan[@]}" --rule queue --explain big --format json
+jq -e 'all(.places[]; .rule_cost > 0 and .rule_cost < 0.7 and .late_share > 0 and .late_share < 0.0105)' \
+    out >/dev/null || die "$(shown out)"
+expect 0 "${plan[@]}" --rule queue --quantile 0.999 --host 2ms --confidence 0.9 -o queue.json
+jq -e '.rules.latency == "queue" and .rules.quantile == 0.999 and .rules.host_us == 2000' queue.json \
+    >/dev/null || die "$(shown queue.json)"
+expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --check queue.json
+jq '.placements[0].capacity_per_s *= 1.2' queue.json >more.json
+expect 4 "$WEFT" plan set.yaml --fleet fleet.yaml --check more.json
+has err "capacity"
+expect 2 "${plan[@]}" --arrivals bursty

@@ -326,6 +326,10 @@ static json_t *places_json(const weft_explanation *e)
         set_number(o, "latency_us", place->at->latency_us);
         set_number(o, "slack_rate", place->slack_rate);
         set_number(o, "slack_latency", place->slack_latency);
+        if (place->at->exec_us > 0) {
+            set_number(o, "rule_cost", place->rule_cost);
+            set_number(o, "late_share", place->late_share);
+        }
         json_object_set_new(o, "shares_with", names_json(place->with, place->n_with));
         json_object_set_new(o, "beside", names_json(place->beside, place->n_beside));
         json_array_append_new(list, o);
@@ -447,6 +451,9 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
                place_text(place->at, where, sizeof where), place->at->batch, place->at->procs,
                place->at->rate_per_s, place->at->capacity_per_s, place->slack_rate * 100,
                place->at->latency_us / 1e3, place->slack_latency * 100);
+        if (place->rule_cost > 0)
+            printf("; the rule keeps %.0f %% of the peak free, %.2g %% late if arrivals are random",
+                   place->rule_cost * 100, place->late_share * 100);
         print_names("; time-shares the slice with ", place->with, place->n_with);
         print_names("; beside ", place->beside, place->n_beside);
         putchar('\n');
