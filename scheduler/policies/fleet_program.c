@@ -390,16 +390,21 @@ static bool realise(program *m)
 /* -- Solving ---------------------------------------------------------------------------------- */
 
 /* Bounds on price and devices from a bound on the objective. */
-static void read_bounds(const program *m, double bound, double devices, weft_fleet_found *out)
+static void read_bounds(const program *m, double bound, weft_fleet_found *out)
 {
     const weft_fleet *fleet = m->builder->fleet;
     bool one_price = true;
+    double cheapest = fleet->n_device > 0 ? HUGE_VAL : 0;
+    for (size_t i = 0; i < fleet->n_device; i++)
+        cheapest = fmin(cheapest, weft_fleet__price(&fleet->device[i]));
     for (size_t i = 1; i < fleet->n_device; i++)
         one_price = one_price &&
                     weft_fleet__price(&fleet->device[i]) == weft_fleet__price(&fleet->device[0]);
     bound = round_up(m, bound);
     if (m->unit > 0)
-        out->cost_bound = fmax(0, (bound - m->least * devices) * m->unit * (1 - 1e-9));
+        /* A plan of this price has at most price / cheapest devices. */
+        out->cost_bound =
+            cheapest > 0 ? bound / (1 / m->unit + m->least / cheapest) * (1 - 1e-9) : 0;
     if (one_price) {
         out->device_bound = ceil(bound / value_of(m, m->unit, 1) - 1e-6);
         out->cost_bound = out->device_bound * m->unit;
@@ -521,7 +526,7 @@ weft_fleet_found weft_wholefleet__solve(weft_builder *builder, const weft_solver
     out.better = se.better && weft_solution__put(builder, &se.list);
     if (out.complete) {
         out.proven = se.bound >= se.known * (1 - 1e-9) && (!se.better || out.better);
-        read_bounds(m, fmin(se.bound, se.known), se.devices, &out);
+        read_bounds(m, fmin(se.bound, se.known), &out);
     }
     return out;
 }
@@ -626,7 +631,7 @@ bool weft_wholefleet__round(weft_builder *builder, const weft_solver *solver, do
     if (solver->solve(&p, m->x, &found, &bound) != WEFT_ERR_OK || !found)
         return false;
     weft_fleet_found out = {0};
-    read_bounds(m, bound * (1 - 1e-7), 0, &out);
+    read_bounds(m, bound * (1 - 1e-7), &out);
     *cost_bound = out.cost_bound;
     *device_bound = out.device_bound;
     return put_rounded(m);

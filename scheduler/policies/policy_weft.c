@@ -415,7 +415,8 @@ static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
         found = true;
     }
     if (found)
-        weft_option_table__raise_bounds(plan, exact.device_bound, exact.cost_bound);
+        weft_option_table__raise_bounds(plan, exact.device_bound,
+                                        exact.proven ? plan->cost_per_hour : exact.cost_bound);
     return found;
 }
 
