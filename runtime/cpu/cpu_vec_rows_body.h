@@ -157,10 +157,28 @@ static void sum16(float *y, const float *x, float factor, size_t n)
     }
 }
 
+/* The mean of n > 0 numbers. Their differences from the first one are summed: the mean of equal
+ * numbers is exact, so that normalisation does not enlarge its rounding. */
+static float mean_of(const float *x, size_t n)
+{
+    float first = x[0];
+    vf a = splat(0), b = a;
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        a += load(x + i) - first;
+        b += load(x + i + LANES) - first;
+    }
+    for (; i + LANES <= n; i += LANES)
+        a += load(x + i) - first;
+    if (i < n)
+        b += load_part(x + i, n - i, first) - first;
+    return first + sum_v(a + b) / (float)n;
+}
+
 static void layer_norm(float *y, const float *x, const float *scale, const float *bias, float eps,
                        size_t n)
 {
-    float mean = sum(x, n) / (float)n;
+    float mean = n ? mean_of(x, n) : 0;
     vf a = splat(0), b = a;
     size_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
