@@ -87,7 +87,6 @@ typedef struct weft_run {
     bool has_other;
     uint64_t bound;                  /* lower bound by the search of step 1; 0: none */
     double cost_bound, device_bound; /* by the linear program; 0: none */
-    bool impossible; /* the integer program has no solution, and it covers every plan */
 } weft_run;
 
 static void consider(weft_run *run, const weft_solution *list)
@@ -408,7 +407,6 @@ static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
         best = (weft_solution){.devices = plan->gpus, .cost_per_hour = plan->cost_per_hour};
     weft_fleet_found exact =
         weft_wholefleet__solve(run->builder, run->problem.solver, found ? &best : NULL, run->nodes);
-    run->impossible = !found && exact.proven && !exact.better;
     if (exact.better) {
         weft_plan next = finish(run);
         *plan = next;
