@@ -306,8 +306,8 @@ static void count_done(weft_request *request)
     n_done[request->answer]++;
 }
 
-/* Without workers: requests above the limit, or while draining, are refused at once, the queued
- * ones when the router gives up. */
+/* While the worker starts: requests above the limit, or while draining, are refused at once, the
+ * queued ones when the router gives up. */
 static void test_batch__queues_are_bounded(void **state)
 {
     static weft_request *request[QUEUE_MAX + 20];
@@ -316,8 +316,14 @@ static void test_batch__queues_are_bounded(void **state)
     weft_bundle_program p = {.name = "m", .value = none, .batch_symbol = UINT32_MAX};
     weft_bundle bundle = {.program = &p, .n_program = 1};
     router_model model = {.program = &p, .largest_bucket = 1};
-    weft_router router = {
-        .options = &options, .bundle = &bundle, .model = &model, .timeout_ns = 1000000000};
+    bool serves = true;
+    router_worker worker = {.serves = &serves, .process = {.state = WORKER_STARTING}};
+    weft_router router = {.options = &options,
+                          .bundle = &bundle,
+                          .model = &model,
+                          .worker = &worker,
+                          .n_worker = 1,
+                          .timeout_ns = 1000000000};
     (void)state;
     for (uint32_t i = 0; i < QUEUE_MAX + 20; i++) {
         request[i] = weft_request__create(&bundle, 0);
@@ -339,9 +345,38 @@ static void test_batch__queues_are_bounded(void **state)
         weft_request__destroy(request[i]);
 }
 
+/* A plan may place a model of the bundle elsewhere: its requests are not queued. */
+static void test_batch__models_without_worker(void **state)
+{
+    static const weft_serve_options options = {0};
+    static const weft_bundle_value none[1];
+    weft_bundle_program p = {.name = "m", .value = none, .batch_symbol = UINT32_MAX};
+    weft_bundle bundle = {.program = &p, .n_program = 1};
+    router_model model = {.program = &p, .largest_bucket = 1};
+    bool serves = false;
+    router_worker worker = {.serves = &serves, .process = {.state = WORKER_STARTING}};
+    weft_router router = {.options = &options,
+                          .bundle = &bundle,
+                          .model = &model,
+                          .worker = &worker,
+                          .n_worker = 1,
+                          .timeout_ns = 1000000000};
+    (void)state;
+    memset(n_done, 0, sizeof n_done);
+    weft_request *request = weft_request__create(&bundle, 0);
+    request->done = count_done;
+    assert_true(weft_router__all_ready(&router));
+    assert_int_equal(weft_router__find(&router, "m", 1), UINT32_MAX);
+    weft_router__submit(&router, request);
+    assert_int_equal(n_done[WEFT_ANSWER_NOT_FOUND], 1);
+    assert_int_equal(model.n_queued, 0);
+    weft_request__destroy(request);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_batch__models_without_worker),
         cmocka_unit_test(test_batch__each_request_gets_its_rows),
         cmocka_unit_test(test_batch__refuses_outputs_that_do_not_fit),
         cmocka_unit_test(test_wire__owns_what_is_not_sent),
