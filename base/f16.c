@@ -88,18 +88,25 @@ float weft_tf32_from_f32(float f)
     return from_bits((u + 0xfffu + (u >> 13 & 1)) & 0xffffe000u);
 }
 
-/* Chunks of a known length: compilers then use vector instructions at -O2 as well. */
+/* Chunks of a known length: compilers then use vector instructions at -O2 as well. Elements are
+ * copied first, because those of `src` may be at any address. */
 enum { CHUNK = 16 };
 
 #define CONVERT_ARRAY(name, from, to, one)                          \
-    void name(const from *restrict src, to *restrict dst, size_t n) \
+    static inline to name##_at(const uint8_t *src, size_t i)        \
+    {                                                               \
+        from x;                                                     \
+        memcpy(&x, src + i * sizeof x, sizeof x);                   \
+        return one(x);                                              \
+    }                                                               \
+    void name(const void *restrict src, to *restrict dst, size_t n) \
     {                                                               \
         size_t i = 0;                                               \
         for (; n - i >= CHUNK; i += CHUNK)                          \
             for (size_t j = 0; j < CHUNK; j++)                      \
-                dst[i + j] = one(src[i + j]);                       \
+                dst[i + j] = name##_at(src, i + j);                 \
         for (; i < n; i++)                                          \
-            dst[i] = one(src[i]);                                   \
+            dst[i] = name##_at(src, i);                             \
     }
 
 CONVERT_ARRAY(weft_f16_to_f32_array, uint16_t, float, widen_f16)

@@ -72,9 +72,9 @@ static weft_val raise_weight(raising *r, weft_val v)
     size_t n = (size_t)info.bytes / sizeof(uint16_t);
     float *to = weft_arena_array(weft_module_arena(r->m), n + 1, sizeof *to);
     if (type.dtype == WEFT_DTYPE_F16)
-        weft_f16_to_f32_array((const uint16_t *)(const void *)info.data, to, n);
+        weft_f16_to_f32_array(info.data, to, n);
     else
-        weft_bf16_to_f32_array((const uint16_t *)(const void *)info.data, to, n);
+        weft_bf16_to_f32_array(info.data, to, n);
     if (n == 1)
         to[0] = unround((weft_dtype)type.dtype, to[0]);
     type.dtype = WEFT_DTYPE_F32;

@@ -97,6 +97,12 @@ static void test_f16__arrays_agree_with_single_values(void **state)
         assert_int_equal(back[i], weft_bf16_from_f32(wide[i]));
     }
     weft_f16_to_f32_array(half, wide, 0);
+    uint8_t *odd = malloc(2 * N + 1);
+    memcpy(odd + 1, half, 2 * N);
+    weft_f16_to_f32_array(odd + 1, wide, N);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(bits_of(wide[i]), bits_of(weft_f16_to_f32(half[i])));
+    free(odd);
     free(half);
     free(back);
     free(wide);
