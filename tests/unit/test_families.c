@@ -70,7 +70,7 @@ static void add_family(world *w, size_t first, size_t n, double factor)
     w->family[at] = (weft_family){.name = weft_family_name(model, n, w->arena),
                                   .model = model,
                                   .n = n,
-                                  .profile = {point, from->n}};
+                                  .profile = {.point = point, .n = from->n}};
     w->scene.problem.family = w->family;
 }
 
