@@ -314,16 +314,23 @@ static void *find_real(const char *name)
         return real args;                               \
     }
 
-#define TRANSFER(of, code, type, name, params, args)  \
-    type name params                                  \
-    {                                                 \
-        REAL(name)                                    \
-        inject_verdict v = VERDICT(KIND_##of, #name); \
-        if (v == FAILS)                               \
-            FAIL(code, -1);                           \
-        if (v == IS_SHORT && len > 1)                 \
-            len /= 2;                                 \
-        return real args;                             \
+/* signalfd, eventfd and timerfd move whole records or fail. */
+static bool moves_records(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) == 0 && (s.st_mode & S_IFMT) == 0;
+}
+
+#define TRANSFER(of, code, type, name, params, args)        \
+    type name params                                        \
+    {                                                       \
+        REAL(name)                                          \
+        inject_verdict v = VERDICT(KIND_##of, #name);       \
+        if (v == FAILS)                                     \
+            FAIL(code, -1);                                 \
+        if (v == IS_SHORT && len > 1 && !moves_records(fd)) \
+            len /= 2;                                       \
+        return real args;                                   \
     }
 
 #define KIND_READ    READ

@@ -1,5 +1,6 @@
 # `weft list slices` on machines with and without GPUs.
 export WEFT_DOUBLE_NVML=$PWD/machine WEFT_DOUBLE_LOG=$PWD/log
+: >log
 list() { expect 0 env LD_LIBRARY_PATH="$DOUBLES" "$WEFT" list slices "$@"; }
 
 # No NVML; NVML without a driver.
