@@ -32,7 +32,8 @@ typedef struct server {
     weft_http *http;
     weft_grpc *grpc;
     int signals;
-    uint32_t n_signals;
+    uint32_t n_signals; /* to end the server: the first drains it, the second ends it at once */
+    bool has_unread;    /* one of them was counted, but could not be read */
     uint64_t drain_until_ns;
     bool was_ready;
 } server;
@@ -55,10 +56,15 @@ static void on_signal(void *user, uint32_t events)
     while ((n = read(s->signals, &info, sizeof info)) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGHUP && s->front.reload)
             read_again(s);
+        else if (info.ssi_signo != SIGHUP && s->has_unread)
+            s->has_unread = false;
         else
             s->n_signals += info.ssi_signo != SIGHUP;
-    if (n < 0 && errno != EAGAIN && errno != EINTR)
-        s->n_signals++; /* there is one that cannot be read */
+    if (n < 0 && errno != EAGAIN && errno != EINTR && s->n_signals == 0) {
+        /* It stays to be read, which must not end the draining that it begins. */
+        s->has_unread = true;
+        s->n_signals = 1;
+    }
 }
 
 static void beat(server *s)
