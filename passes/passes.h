@@ -126,6 +126,14 @@ enum {
     WEFT_MATCH_REST = 8 /* bipartite matching of the rest, and nodes whose operands correspond */
 };
 
+/* Models that a plan puts on one slice. */
+typedef struct weft_merge_set {
+    const char *const *model; /* names */
+    size_t n_model;
+    bool as_one;                /* the plan counts on a joint program of exactly these */
+    const char *device, *slice; /* where it must pay; NULL: as in the options */
+} weft_merge_set;
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_pass_options {
     const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
@@ -141,7 +149,9 @@ typedef struct weft_pass_options {
     const weft_merge_strategy *strategy;      /* for WEFT_MERGE_STRATEGY */
     const weft_assignment_solver *assignment; /* NULL: merge-models refuses more than one model */
     const char *device, *slice; /* for which it must pay, as weft_slice_make; NULL: of the target */
-    weft_merge_log *merge_log;  /* rows are added; NULL: not wanted */
+    const weft_merge_set *set;  /* only models of one set are merged with each other; NULL: any */
+    size_t n_set;
+    weft_merge_log *merge_log; /* rows are added; NULL: not wanted */
     /* For ablation: stages of aligning (WEFT_MATCH_*) and a strategy that are left out. */
     uint32_t match_without;
     const weft_merge_strategy *strategy_without;

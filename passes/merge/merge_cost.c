@@ -194,5 +194,10 @@ bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_
     weft_dtype precision = g->cx->options->precision;
     out->half = precision == WEFT_DTYPE_F32 ? WEFT_DTYPE_NONE : precision;
     out->exact_f32 = !g->cx->options->tf32;
-    return weft_merge_slice(g->cx->options, &out->slice) == WEFT_ERR_OK;
+    weft_pass_options options = *g->cx->options;
+    if (g->set && g->set->device) {
+        options.device = g->set->device;
+        options.slice = g->set->slice;
+    }
+    return weft_merge_slice(&options, &out->slice) == WEFT_ERR_OK;
 }

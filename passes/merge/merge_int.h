@@ -80,6 +80,7 @@ typedef struct weft_joint_place {
 
 struct weft_merger {
     weft_passctx *cx;
+    const weft_merge_set *set; /* the one that the models are of; NULL: there are no sets */
     weft_module *m;
     weft_dimpool *dims;
     weft_columns columns;

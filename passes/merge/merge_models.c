@@ -14,14 +14,14 @@
  * models have requests. Any part may be empty (its batch is 0), so no request waits for another
  * model.
  *
- * group_models.c decides which models are merged with each other. align.c finds their corresponding
- * nodes. beam_search.c decides which of these run together and by which strategy; strategies are
- * rows of strategies.def, each with a test whether it applies, a predicted time (merge_cost.c) and
- * the nodes that it emits. merge_emit.c builds the joint graph, and merge_limit.c finds the size up
- * to which it pays. A model's node that runs by itself takes its part of a joint value as a slice.
- * Slices along the outermost dim and the views around them need no copy, and the memory planner
- * places values that are concatenated next to each other (ops/place.h), so that most joint graphs
- * copy little.
+ * group_models.c decides which models are merged with each other, within the sets of a plan if
+ * there is one. align.c finds their corresponding nodes. beam_search.c decides which of these run
+ * together and by which strategy; strategies are rows of strategies.def, each with a test whether
+ * it applies, a predicted time (merge_cost.c) and the nodes that it emits. merge_emit.c builds the
+ * joint graph, and merge_limit.c finds the size up to which it pays. A model's node that runs by
+ * itself takes its part of a joint value as a slice. Slices along the outermost dim and the views
+ * around them need no copy, and the memory planner places values that are concatenated next to each
+ * other (ops/place.h), so that most joint graphs copy little.
  *
  * With `merge` = WEFT_MERGE_EXACT nothing is joined: corresponding nodes run in turn (interleaved),
  * so that the weight may still be in the cache, and every bit of the results is that of the models
@@ -29,6 +29,8 @@
  *
  * O(nodes^2) for the alignment, O(nodes) for all else. */
 #include "passes/merge/merge_int.h"
+
+#include <string.h>
 
 /* -- The pass --------------------------------------------------------------------------------- */
 
@@ -43,10 +45,12 @@ weft_merger weft_merge__open(weft_passctx *cx, weft_graph *const *model, uint32_
     return g;
 }
 
-static bool merge_models(weft_passctx *cx, weft_graph *const *model, uint32_t n)
+static bool merge_models(weft_passctx *cx, const weft_merge_set *set, weft_graph *const *model,
+                         uint32_t n)
 {
     weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
     weft_merger g = weft_merge__open(cx, model, n);
+    g.set = set;
     uint32_t gemm_columns = 0;
     double saved_us = 0;
     uint32_t fewer = weft_beam__search(&g, 0, &saved_us, &gemm_columns);
@@ -71,31 +75,94 @@ static bool has_bodies(const weft_graph *g)
     return false;
 }
 
+/* What a run of the pass works on. */
+typedef struct merging {
+    weft_passctx *cx;
+    weft_graph **model; /* those that can be merged */
+    uint32_t n;
+    WEFT_VEC(weft_model_group) done; /* merged, or not worth it */
+    bool changed;
+} merging;
+
+static bool are_equal(const weft_model_group *a, const weft_model_group *b)
+{
+    return a->n == b->n && memcmp(a->model, b->model, a->n * sizeof(weft_graph *)) == 0;
+}
+
+/* Merges a group that no earlier set had. Whether there is a joint graph of it. */
+static bool merge_group(merging *x, const weft_merge_set *set, weft_model_group group)
+{
+    for (size_t i = 0; i < x->done.len; i++)
+        if (are_equal(&x->done.at[i], &group))
+            return true;
+    bool merged = group.n > 1 && merge_models(x->cx, set, group.model, group.n);
+    WEFT_VEC_PUSH(x->cx->scratch, &x->done, group);
+    x->changed = x->changed || merged;
+    return merged;
+}
+
+static void merge_any(merging *x, const weft_merge_set *set, weft_graph **model, uint32_t n)
+{
+    weft_model_groups groups = weft_merge__group_models(x->cx, model, n);
+    for (uint32_t i = 0; i < groups.n; i++)
+        (void)merge_group(x, set, groups.at[i]);
+}
+
+static bool has_model(const weft_merge_set *set, const char *name)
+{
+    for (size_t i = 0; i < set->n_model; i++)
+        if (strcmp(set->model[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void merge_set(merging *x, const weft_merge_set *set)
+{
+    weft_graph **model = weft_arena_array(x->cx->scratch, (size_t)x->n + 1, sizeof *model);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (has_model(set, weft_graph_name(x->model[i])))
+            model[n++] = x->model[i];
+    if (!set->as_one) {
+        merge_any(x, set, model, n);
+        return;
+    }
+    const char *why = n < set->n_model            ? "some of them cannot be merged"
+                      : n > WEFT_MERGE_MODELS_MAX ? "they are too many"
+                                                  : "nothing is gained by it";
+    if (n < set->n_model || n > WEFT_MERGE_MODELS_MAX ||
+        !merge_group(x, set, (weft_model_group){.model = model, .n = n}))
+        weft_diag_warn(x->cx->diag, (weft_where){.item = set->model[0]},
+                       "the plan places it and %zu others as one, but %s: they run in turn",
+                       set->n_model - 1, why);
+}
+
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
-    uint32_t n = weft_graph_count(m), n_model = weft_graph_model_count(m), kept = 0;
-    const weft_merge_log *log = cx->options->merge_log;
-    bool measures = log && log->want_pairs;
-    if (n_model > 1 && !cx->options->assignment &&
-        (measures || cx->options->merge != WEFT_MERGE_OFF))
+    const weft_pass_options *o = cx->options;
+    uint32_t n = weft_graph_count(m);
+    bool measures = o->merge_log && o->merge_log->want_pairs;
+    if (weft_graph_model_count(m) > 1 && !o->assignment && (measures || o->merge != WEFT_MERGE_OFF))
         return weft_diag_error(
             cx->diag, WEFT_ERR_UNSUP, (weft_where){0},
             "merge-models: %u models, but this program has no assignment solver to "
             "match them with; merge them with `weft compile`",
-            n_model);
+            weft_graph_model_count(m));
     weft_merge__measure_pairs(cx, m);
-    if (cx->options->merge == WEFT_MERGE_OFF)
+    if (o->merge == WEFT_MERGE_OFF)
         return WEFT_ERR_OK;
-    weft_graph **model = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *model);
+    merging x = {.cx = cx};
+    x.model = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x.model);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *one = weft_graph_at(m, i);
         if (weft_graph_is_model(one) && !has_bodies(one) && weft_merge__batch(one) != 0)
-            model[kept++] = one;
+            x.model[x.n++] = one;
     }
-    weft_model_groups groups = weft_merge__group_models(cx, model, kept);
-    for (uint32_t i = 0; i < groups.n; i++)
-        if (groups.at[i].n > 1)
-            *changed = merge_models(cx, groups.at[i].model, groups.at[i].n) || *changed;
+    for (size_t i = 0; o->set && i < o->n_set; i++)
+        merge_set(&x, &o->set[i]);
+    if (!o->set)
+        merge_any(&x, NULL, x.model, x.n);
+    *changed = x.changed;
     return WEFT_ERR_OK;
 }
 

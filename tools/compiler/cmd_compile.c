@@ -5,6 +5,7 @@
 #include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
 #include "tools/profile/calibration_file.h"
+#include "tools/compiler/follow_plan.h"
 #include "tools/compiler/measure_error.h"
 #include "tools/compiler/merge_report.h"
 #include "tools/compiler/sources.h"
@@ -18,7 +19,7 @@
 
 typedef struct options {
     weft_tool_pipeline pipeline;
-    const char *output, *depfile, *report, *similarity, *picture, *gpu, *calibration;
+    const char *output, *depfile, *report, *similarity, *picture, *plan, *gpu, *calibration;
     bool allow_hard_links, tune, text_report, tf32, is_f32;
     weft_tool_changes changes; /* effects of --merge-tolerance */
     weft_tool_precision watch;
@@ -335,6 +336,8 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     if (o->pipeline.run.pass.merge_tolerance > 0)
         WEFT_TRY(measure_tolerance(o, &import, arena, diag));
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
+    if (o->plan)
+        WEFT_TRY(weft_tool_follow_plan(o->plan, sources, &o->pipeline, arena, diag));
     size_t n = 0;
     if (is_for_gpu(o))
         o->pipeline.run.pass.device = o->gpu;
