@@ -233,7 +233,7 @@ static weft_err profile_device(const weft_tool_sources *sources, weft_module *m,
 }
 
 /* Estimates for the device of --gpu in a bundle for CPUs: the bundle has no kernels for it, so
- * the kernels are those that the pipeline of that device makes. */
+ * the kernels and the joint graphs are those that the pipeline of that device makes. */
 static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sources,
                                   const weft_tool_profile_options *how, weft_arena *arena,
                                   weft_diag *diag, weft_codegen_model *out)
@@ -242,7 +242,7 @@ static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sou
     weft_tool_pipeline pipeline = {
         .run = {.verify = WEFT_VERIFY_OFF, .pass = o->pipeline.run.pass}};
     weft_tool_sources again = {0};
-    pipeline.run.pass.merge = WEFT_MERGE_OFF;
+    pipeline.run.pass.device = o->gpu;
     pipeline.run.pass.merge_log = NULL;
     weft_tool_progress("estimating for %s", o->gpu);
     weft_err err = weft_tool_load_again(o->file, o->n_file, &import, arena, diag, &again);
