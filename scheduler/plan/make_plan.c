@@ -1,16 +1,18 @@
 /* Runs a policy on a problem, and checks the resulting plan.
  *
- * Policies know no families. Which families run as joint programs is decided around them, by
- * coordinate descent: starting with none, each family in turn replaces those that it overlaps, and
- * stays if the policy's plan gets better. So a family is used exactly where it saves devices or
- * money, or where it leaves the devices less busy, under that policy's own rules; a better plan
- * that needs two changes at once is not found. */
+ * Policies know no families. Which families run as joint programs is decided around them: all sets
+ * of families without common models are tried if they are few. Otherwise by coordinate descent,
+ * from no family and from as many as possible: each family in turn replaces those that it overlaps,
+ * or is left out, and the change stays if the policy's plan gets better; a better plan that needs
+ * two changes at once is not found then. So a family is used exactly where it saves devices or
+ * money, or where it leaves the devices less busy, under that policy's own rules. */
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
 #include <string.h>
 
-enum { TRIES_MAX = 64 };
+/* Plans that are made to choose families: fewer for large problems, of which each takes longer. */
+enum { TRIES_MAX = 64, TRIES_MIN = 8, TRIES_DEMANDS = 4096 };
 
 typedef struct choice {
     const weft_policy *policy;
@@ -70,19 +72,88 @@ static bool try_families(choice *c, const weft_family **chosen, size_t n)
     return true;
 }
 
-/* The chosen families with `f` instead of those that it overlaps; NULL: it is one of them. */
-static const weft_family **add_family(const choice *c, const weft_family *f, size_t *n)
+/* The families of the problem that can be chosen, and a choice of them while it is made. */
+typedef struct usable {
+    const weft_family **at;
+    const weft_family **taken;
+    size_t n, n_taken;
+    uint32_t tries; /* that are left */
+} usable;
+
+static usable find_usable(const weft_problem *problem, weft_arena *arena)
 {
-    const weft_family **list = weft_arena_array(c->arena, c->n + 1, sizeof *list);
-    *n = 0;
-    for (size_t i = 0; i < c->n; i++) {
-        if (c->chosen[i] == f)
-            return NULL;
-        if (!weft_families__overlap(c->chosen[i], f))
-            list[(*n)++] = c->chosen[i];
+    usable u = {.tries = (uint32_t)(TRIES_DEMANDS / (problem->demands->n + 1))};
+    u.tries = u.tries > TRIES_MAX ? TRIES_MAX : u.tries < TRIES_MIN ? TRIES_MIN : u.tries;
+    u.at = weft_arena_array(arena, problem->n_family + 1, sizeof *u.at);
+    u.taken = weft_arena_array(arena, problem->n_family + 1, sizeof *u.taken);
+    for (size_t i = 0; i < problem->n_family; i++)
+        if (weft_family__is_usable(problem, &problem->family[i], arena))
+            u.at[u.n++] = &problem->family[i];
+    return u;
+}
+
+static bool fits_taken(const usable *u, const weft_family *f)
+{
+    for (size_t i = 0; i < u->n_taken; i++)
+        if (weft_families__overlap(u->taken[i], f))
+            return false;
+    return true;
+}
+
+static bool try_taken(choice *c, usable *u)
+{
+    const weft_family **list = weft_arena_array(c->arena, u->n_taken + 1, sizeof *list);
+    if (u->n_taken > 0)
+        memcpy(list, u->taken, u->n_taken * sizeof *list);
+    u->tries--;
+    return try_families(c, list, u->n_taken);
+}
+
+/* Calls `c` (NULL: nobody) with each set of families from the i-th on, beside those taken. Returns
+ * how many there are, or a number above u->tries. */
+static uint32_t try_sets(choice *c, usable *u, size_t i)
+{
+    if (i == u->n) {
+        if (c)
+            try_taken(c, u);
+        return 1;
     }
-    list[(*n)++] = f;
-    return list;
+    uint32_t sets = try_sets(c, u, i + 1);
+    if ((c || sets <= u->tries) && fits_taken(u, u->at[i])) {
+        u->taken[u->n_taken++] = u->at[i];
+        sets += try_sets(c, u, i + 1);
+        u->n_taken--;
+    }
+    return sets;
+}
+
+/* Takes the best choice without `f` if it has it, else with `f` instead of those that it overlaps.
+ */
+static void flip(const choice *c, usable *u, const weft_family *f)
+{
+    bool had = false;
+    u->n_taken = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        had = had || c->chosen[i] == f;
+        if (!weft_families__overlap(c->chosen[i], f))
+            u->taken[u->n_taken++] = c->chosen[i];
+    }
+    if (!had)
+        u->taken[u->n_taken++] = f;
+}
+
+static void descend(choice *c, usable *u)
+{
+    try_taken(c, u);
+    for (size_t i = 0; i < u->n; i++)
+        if (fits_taken(u, u->at[i]))
+            u->taken[u->n_taken++] = u->at[i];
+    try_taken(c, u);
+    for (size_t i = 0, since = 0; since < u->n && u->tries > 0; i = (i + 1) % u->n, since++) {
+        flip(c, u, u->at[i]);
+        if (try_taken(c, u))
+            since = 0;
+    }
 }
 
 /* The problem with the families that the policy's plan is best with. */
@@ -90,16 +161,11 @@ static void choose_families(const weft_policy *policy, const weft_problem *probl
                             weft_arena *arena, weft_problem *out)
 {
     choice c = {.policy = policy, .problem = problem, .arena = arena};
-    size_t n = problem->n_family, since = 0;
-    try_families(&c, NULL, 0);
-    for (uint32_t tries = 0; since < n && tries < TRIES_MAX; tries++, since++) {
-        const weft_family *f = &problem->family[tries % n];
-        size_t n_list;
-        const weft_family **list =
-            weft_family__is_usable(problem, f, arena) ? add_family(&c, f, &n_list) : NULL;
-        if (list && try_families(&c, list, n_list))
-            since = 0;
-    }
+    usable u = find_usable(problem, arena);
+    if (u.n < u.tries && try_sets(NULL, &u, 0) <= u.tries)
+        try_sets(&c, &u, 0);
+    else
+        descend(&c, &u);
     weft_families__group(problem, c.chosen, c.n, arena, out);
 }
 

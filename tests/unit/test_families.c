@@ -17,13 +17,13 @@
 #include "tests/support/make_plan.h"
 #include "tests/support/scene.h"
 
-enum { MODELS = 6, FAMILIES = 3 };
+enum { MODELS = 6, FAMILIES = 5, PAIRS = MODELS * (MODELS - 1) / 2 };
 
 /* Models m0 to m5 on one type of GPU, and families of them. */
 typedef struct world {
     scene scene;
     weft_arena *arena;
-    weft_family family[FAMILIES];
+    weft_family family[PAIRS];
 } world;
 
 static const char *const slices[] = {"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", ""};
@@ -51,16 +51,16 @@ static void close_world(world *w)
     weft_arena_destroy(w->arena);
 }
 
-/* Adds the family of models first to first + n - 1, n times each batch of one model in `factor` of
- * the time that they take one after the other. */
-static void add_family(world *w, size_t first, size_t n, double factor)
+/* Adds the family of n models, every `step`th from the first on: n times each batch of one model in
+ * `factor` of the time that they take one after the other. */
+static void add_spaced(world *w, size_t first, size_t step, size_t n, double factor)
 {
     const weft_demands *d = w->scene.problem.demands;
     const char **model = weft_arena_array(w->arena, n, sizeof *model);
     const weft_profile *from = &d->at[first].profile;
     weft_profile_point *point = weft_arena_array(w->arena, from->n, sizeof *point);
     for (size_t i = 0; i < n; i++)
-        model[i] = d->at[first + i].model;
+        model[i] = d->at[first + i * step].model;
     for (size_t i = 0; i < from->n; i++) {
         point[i] = from->point[i];
         point[i].batch *= (uint32_t)n;
@@ -72,6 +72,11 @@ static void add_family(world *w, size_t first, size_t n, double factor)
                                   .n = n,
                                   .profile = {.point = point, .n = from->n}};
     w->scene.problem.family = w->family;
+}
+
+static void add_family(world *w, size_t first, size_t n, double factor)
+{
+    add_spaced(w, first, 1, n, factor);
 }
 
 static bool places(const weft_plan *plan, const char *name)
@@ -176,6 +181,51 @@ static void test_family__fits_where_copies_do_not(void **state)
     close_world(&w);
 }
 
+/* Two families that fit only if both are placed as one. */
+static void test_family__two_are_needed(void **state)
+{
+    (void)state;
+    world w;
+    weft_plan plan;
+    open_world(&w, 4, 10, 1);
+    scene *sc = &w.scene;
+    for (size_t m = 0; m < 4; m++)
+        for (size_t i = 0; i < sc->demand[m].profile.n; i++)
+            sc->point[m][i].cost.mreq_bytes = 35ull << 30;
+    add_family(&w, 0, 2, 0.5);
+    add_family(&w, 2, 2, 0.5);
+    make_plan("weft", NULL, &sc->problem, w.arena, &plan);
+    assert_true(places(&plan, w.family[0].name) && places(&plan, w.family[1].name));
+    close_world(&w);
+}
+
+/* The cost of the best plan over all sets of families without common models; HUGE_VAL: none. */
+static double find_cheapest(const world *w, const weft_policy *policy)
+{
+    const weft_problem *p = &w->scene.problem;
+    double best = HUGE_VAL;
+    for (uint32_t set = 0; set < 1u << p->n_family; set++) {
+        const weft_family *chosen[PAIRS];
+        size_t n = 0;
+        bool legal = true;
+        for (size_t i = 0; i < p->n_family; i++) {
+            for (size_t k = 0; k < n && set >> i & 1; k++)
+                legal = legal && !weft_families__overlap(chosen[k], &p->family[i]);
+            if (set >> i & 1)
+                chosen[n++] = &p->family[i];
+        }
+        if (!legal)
+            continue;
+        weft_problem grouped;
+        weft_plan plan;
+        weft_families__group(p, chosen, n, w->arena, &grouped);
+        if (weft_plan_decide(policy, NULL, &grouped, w->arena, NULL, &plan) == WEFT_ERR_OK &&
+            plan.cost_per_hour < best)
+            best = plan.cost_per_hour;
+    }
+    return best;
+}
+
 /* Of overlapping families the plan uses at most one for each model. The plan of each policy passes
  * the checker, and is no worse than without families. */
 static void test_family__random_problems(void **state)
@@ -200,6 +250,11 @@ static void test_family__random_problems(void **state)
             weft_err b = weft_plan_make(policy, NULL, &apart, w.arena, NULL, &without);
             assert_true(a == WEFT_ERR_OK || a == WEFT_ERR_INFEASIBLE);
             assert_true(a == WEFT_ERR_OK || b != WEFT_ERR_OK);
+            if (strcmp(policy->name, "weft") == 0) {
+                double best = find_cheapest(&w, policy);
+                assert_true(a == WEFT_ERR_OK ? with.cost_per_hour <= best * (1 + 1e-9)
+                                             : best == HUGE_VAL);
+            }
             if (a != WEFT_ERR_OK || b != WEFT_ERR_OK)
                 continue;
             assert_true(with.cost_per_hour <= without.cost_per_hour * (1 + 1e-9));
@@ -210,6 +265,31 @@ static void test_family__random_problems(void **state)
         close_world(&w);
     }
     assert_true(used > 50 && better > 10);
+}
+
+/* More sets of families than are tried: mostly the best is found all the same. */
+static void test_family__many_pairs(void **state)
+{
+    const weft_policy *policy = weft_policy_find("weft");
+    uint64_t seed = 11;
+    uint32_t best = 0;
+    enum { ROUNDS = 8 };
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        world w;
+        weft_plan plan;
+        open_world(&w, MODELS, 200 + (double)(rand_next(&seed) % 3000), 40);
+        for (size_t step = 1; step < MODELS; step++)
+            for (size_t first = 0; first + step < MODELS; first++)
+                add_spaced(&w, first, step, 2, 0.3 + (double)(rand_next(&seed) % 100) / 100);
+        make_plan("weft", NULL, &w.scene.problem, w.arena, &plan);
+        double least = find_cheapest(&w, policy);
+        assert_true(plan.cost_per_hour >= least * (1 - 1e-9));
+        assert_true(plan.cost_per_hour <= least * 1.2);
+        best += plan.cost_per_hour <= least * (1 + 1e-9);
+        close_world(&w);
+    }
+    assert_true(best >= ROUNDS * 3 / 4);
 }
 
 /* A plan that places a family which the problem does not have is refused. */
@@ -300,7 +380,9 @@ int main(void)
         cmocka_unit_test(test_family__a_grouped_demand),
         cmocka_unit_test(test_family__is_used_where_it_pays),
         cmocka_unit_test(test_family__fits_where_copies_do_not),
+        cmocka_unit_test(test_family__two_are_needed),
         cmocka_unit_test(test_family__random_problems),
+        cmocka_unit_test(test_family__many_pairs),
         cmocka_unit_test(test_family__unknown_ones_are_refused),
         cmocka_unit_test(test_family__variants_stay_apart),
         cmocka_unit_test(test_family__plan_files),
