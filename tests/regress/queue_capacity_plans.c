@@ -164,7 +164,8 @@ static void run(const char *name, const weft_problem *problem, weft_rules rules,
 
 static void run_rules(const char *name, const weft_problem *problem, bool bursts)
 {
-    static const weft_latency_rule rule[] = {WEFT_RULE_HALF09, WEFT_RULE_EXACT, WEFT_RULE_QUEUE};
+    static const weft_latency_rule rule[] = {WEFT_RULE_HALF, WEFT_RULE_HALF09, WEFT_RULE_EXACT,
+                                             WEFT_RULE_QUEUE};
     for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++) {
         weft_rules rules = problem->rules;
         rules.latency = rule[i];
@@ -184,7 +185,7 @@ static void run_sets(const parvagpu_data *data)
             parvagpu_set set;
             parvagpu_scenario(data, s, 1, procs, arena, &set);
             snprintf(name, sizeof name, "S%zu-p%u", s + 1, procs);
-            run_rules(name, &set.problem, procs == 3);
+            run_rules(name, &set.problem, true);
             weft_arena_destroy(arena);
         }
     for (unsigned i = 1; i <= 18; i++) {
