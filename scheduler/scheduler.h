@@ -480,6 +480,108 @@ WEFT_MUST_USE weft_err weft_plan_draw_text(const weft_plan *plan, const weft_dra
                                            char **out);
 WEFT_MUST_USE weft_err weft_plan_draw_svg(const weft_plan *plan, char **out);
 
+/* -- Control -------------------------------------------------------------------------------- */
+
+/* A trial of plans in virtual time, from present queues on. */
+typedef struct weft_trial {
+    const weft_plan *now, *next; /* next comes into force at once; NULL: now stays */
+    const weft_problem *problem; /* with the rates observed */
+    const uint64_t *queue;       /* waiting requests: of the demands in order, then of the apps */
+    double start_s, seconds;     /* to start a worker; to simulate */
+} weft_trial;
+
+typedef struct weft_trial_result {
+    uint64_t requests, good; /* good: answered within the SLO */
+    double seconds;          /* simulated: fewer than asked for at high rates */
+} weft_trial_result;
+
+typedef weft_err (*weft_try_plan)(const weft_trial *trial, weft_arena *arena, weft_diag *diag,
+                                  weft_trial_result *out);
+
+/* When a policy is asked for a plan, with what rates, and which of its plans come into force.
+ * Zero-initialised: the policy is asked every period_s with the rates of the last period, and all
+ * its plans come into force. */
+typedef struct weft_control_options {
+    const weft_policy *policy;
+    double period_s; /* between two calls of the policy at most; 0: only other causes call it */
+    double headroom; /* the policy is given the rates observed times this; 0: 1 */
+    /* Rates: windows from up_s on, each twice as long as the one before, are searched for a rise;
+     * rates fall to the mean of the last down_s. up_s 0: the rates since the last call. */
+    double up_s, down_s;
+    double sigma; /* standard deviations of a Poisson count that a change of rate exceeds */
+    /* Causes of a call before the period is over; 0: none. */
+    double rate_change;   /* relative change of a rate since the last call */
+    double miss_share;    /* part of the requests that miss their SLO, since the last call */
+    double carbon_change; /* relative change of the carbon intensity since the last call */
+    double hold_s;        /* least time from a change to one that is made only to save */
+    /* A plan that is not needed comes into force if it saves its moves within payback_s; 0: always.
+     * A move costs the slice that it starts for move_s. */
+    double payback_s, move_s;
+    bool as_much;           /* no plan carries every rate: asks for one with the goal goodput */
+    weft_try_plan try_plan; /* compares both plans before one comes into force; NULL: no trial */
+    double try_s;           /* length of a trial, beside five times move_s */
+    double poll_s;          /* between observations; for those who make them */
+} weft_control_options;
+
+/* Defaults for a live server; `policy` and `try_plan` stay as they are. */
+void weft_control_live(weft_control_options *options);
+/* Reads "live,KEY=VALUE,..." (docs/serving.md) over what is there. INPUT names the key. */
+WEFT_MUST_USE weft_err weft_control_parse(const char *text, weft_diag *diag,
+                                          weft_control_options *options);
+
+/* What was counted of a model or app since some start: all counts only grow, but for `queue`. */
+typedef struct weft_control_count {
+    const char *name;
+    uint64_t arrivals; /* offered: also those that were refused or dropped */
+    uint64_t answered; /* late answers included */
+    uint64_t missed;   /* late, refused or dropped */
+    uint64_t queue;    /* waiting now */
+} weft_control_count;
+
+typedef struct weft_observation {
+    int64_t now_ns; /* of any clock that does not go back */
+    const weft_control_count *at;
+    size_t n;
+    double carbon_g_per_kwh; /* 0: not known */
+    bool changing;           /* the last change is not over */
+} weft_observation;
+
+typedef enum weft_control_action {
+    WEFT_CONTROL_WAIT,   /* the policy was not asked */
+    WEFT_CONTROL_KEEP,   /* its plan is not worth its moves */
+    WEFT_CONTROL_NONE,   /* it found no plan */
+    WEFT_CONTROL_CHANGE, /* its plan is in force from now on */
+} weft_control_action;
+
+typedef struct weft_decision {
+    weft_control_action action;
+    const weft_plan *plan;       /* in force now; valid until the next change but one */
+    const weft_demands *demands; /* CHANGE: with the rates that the plan was made for */
+    const char *text;            /* the reason, with figures; valid until the next observation */
+} weft_decision;
+
+/* Decides when the plan in force changes. A pure function of its options and of the observations
+ * so far: no clock, no I/O. Single-thread. */
+typedef struct weft_controller weft_controller;
+
+/* `options`, `problem` and `start`, the plan in force, are borrowed. The rates of the problem are
+ * those that `start` was made for. NOMEM. */
+WEFT_MUST_USE weft_err weft_controller_create(const weft_control_options *options,
+                                              const weft_problem *problem, const weft_plan *start,
+                                              weft_controller **out);
+/* Errors are those of the policy, but for INFEASIBLE, which is a decision. */
+WEFT_MUST_USE weft_err weft_controller_observe(weft_controller *c, const weft_observation *o,
+                                               weft_diag *diag, weft_decision *out);
+/* The last change failed: the plan before it is in force. */
+void weft_controller_undo(weft_controller *c);
+/* Another plan is in force, which the controller did not make. Borrowed. */
+void weft_controller_replace(weft_controller *c, const weft_plan *plan);
+void weft_controller_destroy(weft_controller *c);
+
+/* A trial by simulation (simulate/). */
+WEFT_MUST_USE weft_err weft_sim_try(const weft_trial *trial, weft_arena *arena, weft_diag *diag,
+                                    weft_trial_result *out);
+
 /* -- Simulation ----------------------------------------------------------------------------- */
 
 /* What a request names: a model or an app. */
@@ -570,9 +672,11 @@ typedef struct weft_sim_options {
     const weft_problem *problem;
     const weft_sim_later *later; /* later plans, in the order of time */
     size_t n_later;
-    const weft_policy *policy; /* called every period_s with the rates observed; NULL: never */
+    const weft_policy *policy; /* called over time with the rates observed; NULL: never */
     double period_s;
     double headroom; /* the policy is given the rates observed times this; 0: 1 */
+    /* How it is called; `policy`, and period_s and headroom if they are not 0, are those above. */
+    weft_control_options control;
     weft_sim_router router;
     weft_sim_close close;
     double duration_s; /* end of the run; 0: when the last request is answered */
@@ -641,8 +745,9 @@ typedef struct weft_sim_change {
     const char *policy;
     uint32_t started, stopped, kept; /* slices */
     uint32_t gpus;
-    double ready_s; /* when the last of the new slices serves */
-    bool refused;   /* the policy found no plan; the old one stays in force */
+    double ready_s;  /* when the last of the new slices serves */
+    bool refused;    /* the policy found no plan; the old one stays in force */
+    const char *why; /* the controller's reason; "": it gives none */
 } weft_sim_change;
 
 typedef struct weft_sim_report {

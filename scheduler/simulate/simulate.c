@@ -71,9 +71,10 @@ static weft_err check_options(const weft_sim_options *o, weft_diag *diag)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "warm-up of %g s must be shorter than the %g s that are simulated",
                                o->warmup_s, o->duration_s);
-    if (o->policy && !(o->period_s > 0))
+    bool live = o->control.up_s > 0;
+    if (o->policy && !((live ? o->control.poll_s : o->period_s) > 0))
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "a policy needs a period");
-    if (o->policy && o->period_s < 1e-3)
+    if (o->policy && (live ? o->control.poll_s : o->period_s) < 1e-3)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "a policy every %g s: the period must be at least 1 ms",
                                o->period_s);
@@ -94,7 +95,7 @@ static weft_err simulate(sim_world *w, weft_arrivals *arrivals, weft_sim_report 
     WEFT_TRY(weft_sim__init_services(w));
     WEFT_TRY(weft_sim__begin(w, w->o->plan));
     weft_sim__open_accounts(w);
-    weft_sim__init_plans(w);
+    WEFT_TRY(weft_sim__init_plans(w));
     WEFT_TRY(run(w, arrivals));
     weft_sim__expire(w);
     weft_sim__account_devices(w);
@@ -118,6 +119,6 @@ weft_err weft_simulate(const weft_sim_options *options, weft_arrivals *arrivals,
                      .fill = o->close == WEFT_SIM_CLOSE_FILL ||
                              (o->close == WEFT_SIM_CLOSE_DEFAULT && o->router != WEFT_SIM_PULL)};
     weft_err err = simulate(w, arrivals, out);
-    weft_arena_destroy(w->plan_arena);
+    weft_controller_destroy(w->controller);
     return err;
 }

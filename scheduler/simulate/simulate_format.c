@@ -124,6 +124,8 @@ static json_t *change_to_json(const weft_sim_change *c)
     put(o, "at_s", c->at_s);
     put_text(o, "policy", c->policy);
     json_object_set_new(o, "refused", json_boolean(c->refused));
+    if (c->why[0])
+        json_object_set_new(o, "why", json_string(c->why));
     put_count(o, "gpus", c->gpus);
     put_count(o, "kept", c->kept);
     put_count(o, "started", c->started);

@@ -115,7 +115,7 @@ typedef struct sim_service {
     int64_t slo_ns;
     WEFT_VEC(uint32_t) route; /* replicas that serve it */
     weft_sim_counts count, bucket;
-    uint64_t seen; /* requests since the policy was called last */
+    uint64_t seen; /* requests since the start, also of the warm-up */
     uint64_t batches, padded;
     double sum_ns, wait_ns, sum_accuracy;
     uint32_t *variant; /* of an app: the services of its models */
@@ -148,9 +148,9 @@ typedef struct sim_world {
     /* Plans (simulate_transition.c, simulate_replan.c). */
     const weft_plan *plan; /* in force */
     size_t next_later;
-    int64_t next_later_ns, next_period_ns;
-    void *policy_state;
-    weft_arena *plan_arena; /* has the plan in force, if a policy made it */
+    int64_t next_later_ns, next_period_ns, poll_ns;
+    weft_controller *controller; /* has the plan in force, if a policy made it; NULL: no policy */
+    weft_control_count *seen;    /* scratch: an observation of each service */
     uint64_t calls;
     WEFT_VEC(weft_sim_change) change;
     /* Accounts (simulate_accounts.c). */
@@ -249,10 +249,10 @@ WEFT_MUST_USE weft_err weft_sim__switch(sim_world *w, const weft_plan *plan, con
 
 /* -- simulate_replan.c: later plans, and a policy that is called over time -------------------- */
 
-/* Sets the times of the first later plan and of the first call of the policy. */
-void weft_sim__init_plans(sim_world *w);
+/* Sets the times of the first later plan and of the first call of the controller. */
+WEFT_MUST_USE weft_err weft_sim__init_plans(sim_world *w);
 int64_t weft_sim__next_plan(const sim_world *w);
-/* Later plans and the call of the policy that are due now, if any is. */
+/* Later plans and the call of the controller that are due now, if any is. */
 WEFT_MUST_USE weft_err weft_sim__replan(sim_world *w);
 
 #endif

@@ -289,7 +289,7 @@ static weft_err switch_plan(sim_world *w, const weft_plan *plan, const char *pol
     uint32_t n, n_old = w->slice.len, *first;
     WEFT_TRY(make_groups(w, plan, scratch, &g, &n));
     map_devices(w, plan, g, n, scratch);
-    weft_sim_change change = {.at_s = (double)w->now_ns / 1e9, .policy = policy};
+    weft_sim_change change = {.at_s = (double)w->now_ns / 1e9, .policy = policy, .why = ""};
     change.kept = keep_slices(w, g, n, scratch);
     const uint32_t *list = list_by_device(w, n_old, scratch, &first);
     int64_t ready_ns = w->now_ns;

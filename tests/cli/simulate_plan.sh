@@ -64,6 +64,15 @@ few=$(jq '[.changes[].gpus] | max' out)
 expect 0 "$WEFT" simulate plan.json "${full[@]}" --trace load.csv --policy bestfit --period 20s \
     --headroom 1.5 --format json
 [ "$(jq '[.changes[].gpus] | max' out)" -gt "$few" ] || die "headroom: $few and $(shown out)"
+# As a live server: at a cause only, and with its reason.
+expect 0 "$WEFT" simulate plan.json "${full[@]}" --trace load.csv --policy bestfit --control live \
+    --format json
+jq -e '(.changes | length) >= 1 and (.changes | length) <= 5 and
+    (.changes | all(.why | test("rate: |misses: |period: "))) and
+    (.changes[-1].why | test("because it is needed"))' out >/dev/null || die "$(shown out)"
+expect 2 "$WEFT" simulate plan.json "${full[@]}" --control live
+expect 1 "$WEFT" simulate plan.json "${full[@]}" --policy bestfit --control live,down=1s,up=2s
+has err "must be at least"
 # Later plans.
 expect 0 "$WEFT" simulate plan.json "${full[@]}" --then 30s=plan.json --format json
 jq -e '.changes | length == 1 and .[0].kept > 0 and .[0].started == 0' out >/dev/null ||

@@ -58,7 +58,8 @@ rooms_below() {
     scheduler/plan) echo input builder ;;
     scheduler/mig) echo input builder ;;
     scheduler/export) echo input plan ;;
-    scheduler/policies | scheduler/simulate) echo input plan builder mig ;;
+    scheduler/policies | scheduler/control) echo input plan builder mig ;;
+    scheduler/simulate) echo input plan builder mig control ;;
     runtime/kernel) echo ;;
     runtime/cpu | runtime/cuda | runtime/null) echo kernel ;;
     runtime/session) echo kernel ;;

@@ -23,7 +23,7 @@ typedef struct options {
     double speed, queue_delay_s;
     weft_arrivals_options arrivals;
     weft_sim_options sim;
-    const char *policy_options;
+    const char *policy_options, *control;
     weft_tool_pipeline pipeline;
 } options;
 
@@ -139,6 +139,9 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     in->problem.options = o->policy_options;
     in->problem.seed = o->arrivals.seed;
     o->sim.plan = &in->plan;
+    if (o->control)
+        WEFT_TRY(weft_control_parse(o->control, diag, &o->sim.control));
+    o->sim.control.try_plan = weft_sim_try;
     weft_families_of_plan(&in->plan, &in->problem, arena, &in->problem);
     o->sim.problem = &in->problem;
     o->sim.later = o->later;
@@ -214,6 +217,8 @@ static void print_report(const weft_sim_report *r)
         else if (c->started + c->stopped > 0)
             printf("at %.6g s: %s: %u kept, %u started, %u stopped, %u devices, ready at %.6g s\n",
                    c->at_s, c->policy, c->kept, c->started, c->stopped, c->gpus, c->ready_s);
+        if (c->why[0])
+            printf("    %s\n", c->why);
     }
 }
 
@@ -327,7 +332,9 @@ static int check(options *o)
     if (o->sim.policy && (!o->set || !o->fleet))
         return weft_tool_usage(&weft_verb_simulate,
                                "--policy needs --set (profiles) and --fleet (devices)");
-    if (o->sim.policy && !(o->sim.period_s > 0))
+    if (o->control && !o->sim.policy)
+        return weft_tool_usage(&weft_verb_simulate, "--control needs a --policy");
+    if (o->sim.policy && !o->control && !(o->sim.period_s > 0))
         return weft_tool_usage(&weft_verb_simulate, "--policy needs a --period");
     if (o->over_time && !(o->sim.bucket_s > 0))
         return weft_tool_usage(&weft_verb_simulate, "--over-time needs --bucket");

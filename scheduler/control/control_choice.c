@@ -1,0 +1,113 @@
+/* Two plans compared: what they carry, what the new one saves, and what its moves cost. */
+#include "scheduler/control/control_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- Requests carried -------------------------------------------------------------------------- */
+
+static double min_of(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Capacity of a plan for a model or a family. */
+static double capacity_of(const weft_plan *plan, const char *name)
+{
+    double sum = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        if (strcmp(plan->at[i].model, name) == 0)
+            sum += plan->at[i].capacity_per_s;
+    return sum;
+}
+
+static bool is_variant(const weft_set_app *app, const char *model)
+{
+    for (size_t i = 0; i < app->n_variant; i++)
+        if (strcmp(app->variant[i].model, model) == 0)
+            return true;
+    return false;
+}
+
+double weft_control__carried(const weft_plan *plan, const weft_problem *named, weft_arena *arena,
+                             double *out_wanted)
+{
+    double carried = 0, wanted = 0;
+    weft_problem grouped, *problem = &grouped;
+    weft_families_of_plan(plan, named, arena, &grouped);
+    double *spare = weft_arena_array(arena, problem->demands->n + 1, sizeof *spare);
+    for (size_t i = 0; i < problem->demands->n; i++) {
+        const weft_demand *d = &problem->demands->at[i];
+        spare[i] = capacity_of(plan, d->model);
+        double own = min_of(d->rate_per_s, spare[i]);
+        carried += own;
+        wanted += d->rate_per_s;
+        spare[i] -= own;
+    }
+    for (size_t a = 0; a < problem->n_app; a++) {
+        double rest = problem->app[a].rate_per_s;
+        wanted += rest;
+        for (size_t i = 0; i < problem->demands->n && rest > 0; i++) {
+            if (!is_variant(&problem->app[a], problem->demands->at[i].model))
+                continue;
+            double part = min_of(rest, spare[i]);
+            carried += part;
+            spare[i] -= part;
+            rest -= part;
+        }
+    }
+    *out_wanted = wanted;
+    return carried;
+}
+
+/* -- Costs ------------------------------------------------------------------------------------- */
+
+/* Of a whole device, dollars an hour. */
+static double price_of(const weft_problem *problem, const char *type)
+{
+    for (size_t i = 0; problem->fleet && i < problem->fleet->n_device; i++)
+        if (strcmp(problem->fleet->device[i].type, type) == 0 &&
+            problem->fleet->device[i].price_per_hour > 0)
+            return problem->fleet->device[i].price_per_hour;
+    const weft_device_type *row = weft_device_type_find(type);
+    return row ? row->price_per_hour : 0;
+}
+
+/* What an hour of the plan costs, in the unit of the goal. */
+static double cost_of(const weft_plan *plan, const weft_problem *problem, const char *unit)
+{
+    if (strcmp(unit, "gCO2") == 0)
+        return plan->power_w * problem->carbon_g_per_kwh / 1e3;
+    return strcmp(unit, "$") == 0 ? plan->cost_per_hour : plan->gpus;
+}
+
+void weft_control__compare(const weft_plan *now, const weft_plan *next, const weft_problem *problem,
+                           double move_s, weft_arena *arena, control_choice *out)
+{
+    const weft_plan_move *move;
+    size_t n;
+    weft_plan_diff(now, next, arena, &move, &n);
+    *out = (control_choice){.moves = (uint32_t)n};
+    out->now_per_s = weft_control__carried(now, problem, arena, &out->wanted_per_s);
+    out->next_per_s = weft_control__carried(next, problem, arena, &out->wanted_per_s);
+    bool carbon = problem->goal == WEFT_GOAL_CARBON && problem->carbon_g_per_kwh > 0 &&
+                  now->power_w > 0 && next->power_w > 0;
+    out->unit = carbon                                              ? "gCO2"
+                : now->cost_per_hour > 0 && next->cost_per_hour > 0 ? "$"
+                                                                    : "devices";
+    double next_per_h = cost_of(next, problem, out->unit);
+    out->saving = cost_of(now, problem, out->unit) - next_per_h;
+    for (size_t i = 0; i < n; i++) {
+        const weft_placement *p = move[i].to;
+        double hours = move_s / 3600;
+        if (!p)
+            continue;
+        double share = p->share > 0 ? fmin(p->share, 1) : 1;
+        if (carbon)
+            out->price += hours * share * next_per_h / fmax(1, next->gpus);
+        else if (strcmp(out->unit, "$") == 0)
+            out->price += hours * share * price_of(problem, p->type);
+        else
+            out->price += hours * share;
+    }
+}
