@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_RUN = 64 };
+/* Runs of operands that are shorter are expanded, so that blocks are long. */
+enum { SHORT_RUN = 512 };
 
 /* -- Loops ---------------------------------------------------------------------------------- */
 

@@ -255,12 +255,28 @@ INLINE vf round_v(vf x)
     return (x + magic) - magic;
 }
 
+/* As round_v, for numbers of any size. */
+#if VEC_LANES == 16
+INLINE vf round_any_v(vf x)
+{
+    return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#elif VEC_LANES == 8
+INLINE vf round_any_v(vf x)
+{
+    return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#else
+INLINE vf round_any_v(vf x)
+{
+    return pick(abs_v(x) < 4194304.0f, round_v(x), x);
+}
+#endif
+
 /* x / scale, rounded half to even, + zero, saturated; NaN gives lo. */
 INLINE vf quantize_v(vf x, vf scale, vf zero, float lo, float hi)
 {
-    const vf bound = splat(4e6f);
-    vf y = round_v(min_v(max_v(-bound, x / scale), bound)) + zero;
-    return min_v(max_v(y, splat(lo)), splat(hi));
+    return min_v(max_v(splat(lo), round_any_v(x / scale) + zero), splat(hi));
 }
 
 /* As quantize_v, but zero is added before rounding. */

@@ -1,15 +1,18 @@
 /* Part of cpu_vec_body.h: the steps of element-wise programs on floats. */
 
+/* The pointers and scalars (ARGS) are read before the loop: as far as the compiler knows, a store
+ * of results may change them. */
 #define STEP(name, expr)                                                   \
     static void step_##name(float *dst, const float *const *arg, size_t n) \
     {                                                                      \
         size_t i = 0;                                                      \
+        ARGS;                                                              \
         for (; i + LANES <= n; i += LANES) {                               \
-            LOAD(load(arg[k] + i))                                         \
+            LOAD(load(at[k] + i))                                          \
             store(dst + i, expr);                                          \
         }                                                                  \
         if (i < n) {                                                       \
-            LOAD(load_part(arg[k] + i, n - i, 1.0f))                       \
+            LOAD(load_part(at[k] + i, n - i, 1.0f))                        \
             store_part(dst + i, expr, n - i);                              \
         }                                                                  \
     }
@@ -19,6 +22,7 @@
         enum { k = idx };   \
         var = from;         \
     }
+#define ARGS       const float *const at[] = {arg[0]}
 #define LOAD(from) GET(x, 0, from)
 STEP(relu, max_v(x, splat(0.0f)))
 STEP(sigmoid, sigmoid_v(x))
@@ -38,7 +42,9 @@ STEP(square, x *x)
 STEP(hard_swish, x *min_v(max_v(x *(1.0f / 6.0f) + 0.5f, splat(0.0f)), splat(1.0f)))
 STEP(softplus, softplus_v(x))
 STEP(identity, x)
+#undef ARGS
 #undef LOAD
+#define ARGS const float *const at[] = {arg[0], arg[1]}
 #define LOAD(from)  \
     GET(x, 0, from) \
     GET(y, 1, from)
@@ -50,7 +56,9 @@ STEP(min, pick(y == y, min_v(x, y), y))
 STEP(max, pick(y == y, max_v(x, y), y))
 STEP(leaky_relu, pick(x < 0.0f, x *y, x))
 STEP(elu, pick(x < 0.0f, y *(exp_v(x) - 1.0f), x))
+#undef ARGS
 #undef LOAD
+#define ARGS const float *const at[] = {arg[0], arg[1], arg[2]}
 #define LOAD(from)  \
     GET(x, 0, from) \
     GET(y, 1, from) \
@@ -63,12 +71,14 @@ STEP(quantize_i8, quantize_v(x, y, z, -128.0f, 127.0f))
 STEP(dequantize, (x - z) * y)
 STEP(multiply_add, x *y + z)
 STEP(multiply_add_relu, max_v(x *y + z, splat(0.0f)))
+#undef ARGS
 #undef LOAD
 /* As above, with one scale and one zero point for all elements. */
-#define LOAD(from)               \
-    GET(x, 0, from)              \
-    const vf y = splat(*arg[1]); \
-    const vf z = splat(*arg[2]);
+#define ARGS                            \
+    const float *const at[] = {arg[0]}; \
+    const vf y = splat(*arg[1]);        \
+    const vf z = splat(*arg[2])
+#define LOAD(from) GET(x, 0, from)
 STEP(quantize_u8_by, quantize_v(x, y, z, 0.0f, 255.0f))
 STEP(quantize_i8_by, quantize_v(x, y, z, -128.0f, 127.0f))
 STEP(quantize_sum_u8_by, quantize_sum_v(x, y, z, 0.0f, 255.0f))
@@ -76,14 +86,15 @@ STEP(quantize_sum_i8_by, quantize_sum_v(x, y, z, -128.0f, 127.0f))
 STEP(dequantize_by, (x - z) * y)
 STEP(round_trip_u8_by, (quantize_v(x, y, z, 0.0f, 255.0f) - z) * y)
 STEP(round_trip_i8_by, (quantize_v(x, y, z, -128.0f, 127.0f) - z) * y)
-#undef LOAD
-#define LOAD(from)  \
-    GET(x, 0, from) \
-    const vf y = splat(*arg[1]);
+#undef ARGS
+#define ARGS                            \
+    const float *const at[] = {arg[0]}; \
+    const vf y = splat(*arg[1])
 STEP(add_by, x + y)
 STEP(sub_by, x - y)
 STEP(mul_by, x *y)
 STEP(div_by, x / y)
+#undef ARGS
 #undef LOAD
 
 static void step_pow(float *dst, const float *const *arg, size_t n)
