@@ -58,13 +58,39 @@ static int64_t part_words(const int64_t *size)
     return panels * size[F_TAPS] * ((size[F_CHANNELS] + 1) / 2) * 2 * PANEL;
 }
 
+/* Channels c and c + 1 of a panel whose columns follow each other, b NULL: there is no c + 1. */
+static void pack_pair(int16_t *to, const uint8_t *a, const uint8_t *b, bool is_signed, int16_t zero)
+{
+    static const uint8_t none[PANEL];
+    const int16_t zero_b = b ? zero : 0;
+    b = b ? b : none;
+    if (is_signed)
+        for (int64_t j = 0; j < PANEL; j++) {
+            to[2 * j] = (int16_t)((int8_t)a[j] - zero);
+            to[2 * j + 1] = (int16_t)((int8_t)b[j] - zero_b);
+        }
+    else
+        for (int64_t j = 0; j < PANEL; j++) {
+            to[2 * j] = (int16_t)(a[j] - zero);
+            to[2 * j + 1] = (int16_t)(b[j] - zero_b);
+        }
+}
+
 /* Panel `panel` of a part; zero[j * per_col] is the zero point of its column j. */
 static void pack_panel(int16_t *to, const uint8_t *from, const int64_t *size, int64_t panel,
                        bool is_signed, const int16_t *zero, int64_t per_col)
 {
     int64_t channels = size[F_CHANNELS], pairs = (channels + 1) / 2;
+    bool runs = size[F_COL] == 1 && per_col == 0 && (panel + 1) * PANEL <= size[F_COLS];
     for (int64_t t = 0; t < size[F_TAPS]; t++)
         for (int64_t c = 0; c < 2 * pairs; c++) {
+            const uint8_t *row = from + panel * PANEL + c * size[F_CHANNEL] + t * size[F_TAP];
+            if (runs) {
+                pack_pair(to + (t * pairs + c / 2) * PANEL * 2, row,
+                          c + 1 < channels ? row + size[F_CHANNEL] : NULL, is_signed, *zero);
+                c++;
+                continue;
+            }
             int16_t *out = to + (t * pairs + c / 2) * PANEL * 2 + c % 2;
             for (int64_t j = 0; j < PANEL; j++) {
                 int64_t col = panel * PANEL + j;
