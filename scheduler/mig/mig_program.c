@@ -1,15 +1,14 @@
-/* Fewest devices of one MIG geometry as an integer program in the style of Gilmore and Gomory's
- * cutting stock model:
+/* Fewest devices of one MIG geometry as an integer program:
  *
  *   x[s][p]  instances of profile p for service s
- *   y[c]     devices that are split into the maximal multiset c
- *   minimise sum y  subject to
+ *   g        devices
+ *   minimise g  subject to
  *            sum_p per_s[s][p] x[s][p] >= rate_s            for each service s
- *            sum_c c[p] y[c] - sum_s x[s][p] >= 0           for each profile p
- *            bound <= sum y <= devices
+ *            cap[f] g - sum_s,p weight[f][p] x[s][p] >= 0   for each facet f (mig_pack.c)
+ *            bound <= g <= devices
  *
- * Maximal multisets suffice, since an instance may stay empty; they are enumerated from the device
- * table. The row of a service is divided by its rate. */
+ * The facets say exactly what fits on g devices, so that no variable is needed for how each of them
+ * is split. The row of a service is divided by its rate. */
 #include "scheduler/mig/mig.h"
 
 #include <math.h>
@@ -18,8 +17,7 @@
 /* The constraint matrix by columns, and its bounds. */
 typedef struct matrix {
     const weft_mig_search *in;
-    weft_mig_count set[WEFT_MIG_SETS_MAX];
-    uint32_t n_set, n_x, n_entry;
+    uint32_t n_entry;
     uint32_t *start, *row;
     double *coeff, *cost, *upper, *row_lo, *row_hi;
 } matrix;
@@ -30,54 +28,58 @@ static void add_entry(matrix *b, uint32_t row, double coeff)
     b->coeff[b->n_entry++] = coeff;
 }
 
-/* Builds the program. Rows: services, then profiles, then the number of devices. Columns: x by
- * service and profile, then y. */
+/* The rate by which the row of a service is divided; a service without requests still gets one
+ * instance. */
+static double scale_of(const weft_mig_load *load, uint32_t n_profile)
+{
+    double least = 0;
+    for (uint32_t p = 0; p < n_profile; p++)
+        if (load->per_s[p] > 0)
+            least = least > 0 ? fmin(least, load->per_s[p]) : load->per_s[p];
+    return load->rate_per_s > 0 ? load->rate_per_s : least;
+}
+
+/* Builds the program. Rows: services, facets, and the bound. Columns: x by service and profile,
+ * then g. */
 static weft_program build(matrix *b, uint64_t bound, uint64_t devices, uint32_t nodes_max)
 {
     const weft_mig_search *in = b->in;
-    uint32_t n = in->n, k = in->shape->n, n_col = n * k + b->n_set, n_row = n + k + 1;
+    const weft_mig_shape *shape = in->shape;
+    uint32_t n = in->n, k = shape->n, n_col = n * k + 1, n_row = n + shape->n_facet + 1, col = 0;
     weft_arena *arena = in->arena;
     b->start = weft_arena_array(arena, n_col + 1u, sizeof *b->start);
     b->cost = weft_arena_array(arena, n_col, sizeof *b->cost);
     b->upper = weft_arena_array(arena, n_col, sizeof *b->upper);
     b->row_lo = weft_arena_array(arena, n_row, sizeof *b->row_lo);
     b->row_hi = weft_arena_array(arena, n_row, sizeof *b->row_hi);
-    b->row = weft_arena_array(arena, (size_t)n_col * (k + 2), sizeof *b->row);
-    b->coeff = weft_arena_array(arena, (size_t)n_col * (k + 2), sizeof *b->coeff);
-    uint32_t col = 0;
+    b->row = weft_arena_array(arena, (size_t)n_col * (shape->n_facet + 1u), sizeof *b->row);
+    b->coeff = weft_arena_array(arena, (size_t)n_col * (shape->n_facet + 1u), sizeof *b->coeff);
     for (uint32_t s = 0; s < n; s++) {
         const weft_mig_load *load = &in->load[s];
-        double least = 0; /* rate of a service without requests: it still gets one instance */
-        for (uint32_t p = 0; p < k; p++)
-            if (load->per_s[p] > 0)
-                least = least > 0 ? fmin(least, load->per_s[p]) : load->per_s[p];
-        double scale = load->rate_per_s > 0 ? load->rate_per_s : least;
+        double scale = scale_of(load, k);
         b->row_lo[s] = 1 - 1e-9;
-        b->row_hi[s] = HUGE_VAL;
         for (uint32_t p = 0; p < k; p++, col++) {
             double per_s = load->per_s[p];
             b->start[col] = b->n_entry;
             b->upper[col] = per_s > 0 ? ceil(scale / per_s) : 0;
-            if (per_s > 0) {
-                add_entry(b, s, fmin(1, per_s / scale));
-                add_entry(b, n + p, -1);
-            }
+            if (!(per_s > 0))
+                continue;
+            add_entry(b, s, fmin(1, per_s / scale));
+            for (uint32_t f = 0; f < shape->n_facet; f++)
+                if (shape->weight[f][p] > 0)
+                    add_entry(b, n + f, -(double)shape->weight[f][p]);
         }
     }
-    for (uint32_t c = 0; c < b->n_set; c++, col++) {
-        b->start[col] = b->n_entry;
-        b->cost[col] = 1;
-        b->upper[col] = (double)devices;
-        for (uint32_t p = 0; p < k; p++)
-            if (b->set[c].of[p] > 0)
-                add_entry(b, n + p, b->set[c].of[p]);
-        add_entry(b, n + k, 1);
-    }
     b->start[col] = b->n_entry;
-    for (uint32_t p = 0; p < k; p++)
-        b->row_hi[n + p] = HUGE_VAL;
-    b->row_lo[n + k] = (double)bound;
-    b->row_hi[n + k] = (double)devices;
+    b->cost[col] = 1;
+    b->upper[col] = (double)devices;
+    for (uint32_t f = 0; f < shape->n_facet; f++)
+        add_entry(b, n + f, shape->cap[f]);
+    add_entry(b, n_row - 1, 1);
+    b->row_lo[n_row - 1] = (double)bound;
+    b->start[col + 1] = b->n_entry;
+    for (uint32_t r = 0; r < n_row; r++)
+        b->row_hi[r] = HUGE_VAL;
     return (weft_program){.n_col = n_col,
                           .n_row = n_row,
                           .cost = b->cost,
@@ -122,7 +124,6 @@ bool weft_mig__solve(const weft_mig_search *in, const weft_solver *solver, uint6
     double bound = 0;
     uint64_t used;
     b->in = in;
-    b->n_set = (uint32_t)weft_mig__multisets(in->shape, true, b->set, WEFT_MIG_SETS_MAX);
     weft_program program = build(b, out->bound, devices, nodes_max);
     double *x = weft_arena_array(in->arena, program.n_col, sizeof *x);
     if (devices < out->bound || solver->solve(&program, x, &found, &bound) != WEFT_ERR_OK)
