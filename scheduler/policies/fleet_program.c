@@ -38,6 +38,7 @@ enum {
     CHOICES_MAX = 64,
     FIRST_PART = 40,
     ENTRIES_FREE = 1500,
+    ENTRIES_FEW = 800,
     NODES_LEAST = 10
 };
 
@@ -125,13 +126,25 @@ static void list_sums(program *m)
     qsort(m->sum, m->n_sum, sizeof *m->sum, compare_sums);
 }
 
+/* The objective of each device if all are of one price, else 0. */
+static double common_value(const program *m)
+{
+    const weft_fleet *fleet = m->builder->fleet;
+    for (size_t i = 1; i < fleet->n_device; i++)
+        if (weft_fleet__price(&fleet->device[i]) != weft_fleet__price(&fleet->device[0]))
+            return 0;
+    return value_of(m, m->unit, 1);
+}
+
 /* The highest objective that is lower than `known`. */
 static double next_below(const program *m, double known)
 {
-    double step = m->unit > 0 && m->least > 0 ? m->least / 2 : 1e-6;
+    double step = m->unit > 0 && m->least > 0 ? m->least / 2 : 1e-6, each = common_value(m);
     uint32_t i = m->n_sum;
     if (!isfinite(known))
         return known;
+    if (each > 0)
+        return (ceil(known / each - 1e-6) - 1) * each + step / 2;
     while (i > 0 && m->sum[i - 1].value > known - step)
         i--;
     return i > 0 ? m->sum[i - 1].value + step / 2 : m->n_sum > 0 ? -1 : known - step;
@@ -140,7 +153,9 @@ static double next_below(const program *m, double known)
 /* The lowest objective of any plan under a lower bound. */
 static double round_up(const program *m, double bound)
 {
-    double step = m->unit > 0 && m->least > 0 ? m->least / 2 : 1e-6;
+    double step = m->unit > 0 && m->least > 0 ? m->least / 2 : 1e-6, each = common_value(m);
+    if (each > 0)
+        return ceil(bound / each - 1e-6) * each;
     for (uint32_t i = 0; i < m->n_sum; i++)
         if (m->sum[i].value >= bound - step)
             return m->sum[i].value;
@@ -393,20 +408,16 @@ static bool realise(program *m)
 static void read_bounds(const program *m, double bound, weft_fleet_found *out)
 {
     const weft_fleet *fleet = m->builder->fleet;
-    bool one_price = true;
-    double cheapest = fleet->n_device > 0 ? HUGE_VAL : 0;
+    double each = common_value(m), cheapest = fleet->n_device > 0 ? HUGE_VAL : 0;
     for (size_t i = 0; i < fleet->n_device; i++)
         cheapest = fmin(cheapest, weft_fleet__price(&fleet->device[i]));
-    for (size_t i = 1; i < fleet->n_device; i++)
-        one_price = one_price &&
-                    weft_fleet__price(&fleet->device[i]) == weft_fleet__price(&fleet->device[0]);
     bound = round_up(m, bound);
     if (m->unit > 0)
         /* A plan of this price has at most price / cheapest devices. */
         out->cost_bound =
             cheapest > 0 ? bound / (1 / m->unit + m->least / cheapest) * (1 - 1e-9) : 0;
-    if (one_price) {
-        out->device_bound = ceil(bound / value_of(m, m->unit, 1) - 1e-6);
+    if (each > 0) {
+        out->device_bound = ceil(bound / each - 1e-6);
         out->cost_bound = out->device_bound * m->unit;
     }
 }
@@ -432,8 +443,10 @@ static double run_solver(search *se)
     bool found = false;
     double bound = 0;
     m->row_hi[m->n_row - 1] = se->cutoff;
-    /* A node of a large program takes longer. */
+    /* A node of a large program takes longer, and a program that is not complete proves nothing. */
     double part = fmin(1, (double)ENTRIES_FREE / (m->n_entry + 1.0));
+    if (!m->columns.complete)
+        part = fmin(part, (double)ENTRIES_FEW / (m->n_entry + 1.0) * part);
     se->program.nodes_max = (uint32_t)fmax(NODES_LEAST, se->nodes_max * part);
     if (se->solver->solve(&se->program, m->x, &found, &bound) != WEFT_ERR_OK)
         return 0;

@@ -8,17 +8,20 @@
  *
  * All sets of models and batches are enumerated, and those kept that no other column of the shape
  * dominates: at least the same part of every model with no more memory and processes. Adding a
- * model lengthens the cycle, so a set that breaks an SLO is not extended. The enumeration has a
- * limit on its work, beyond which the list is not complete. */
+ * model lengthens the cycle, so a set that breaks an SLO is not extended. One pass lists the sets
+ * of one model on all shapes, the next those of two, and so on. The passes together have a limit on
+ * their work: the last one within it counts, and the list is not complete if sets were left out. A
+ * list that is not complete proves nothing, so it is kept short. */
 #include "scheduler/policies/fleet_program.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    TURNS_MAX = 12,          /* models on a slice */
-    NODES_MAX = 400000,      /* sets of models and batches, over all shapes */
-    SHAPE_COLUMNS_MAX = 4000 /* columns of a shape */
+    TURNS_MAX = 12,            /* models on a slice */
+    NODES_MAX = 400000,        /* sets of models and batches, over all shapes */
+    SHAPE_COLUMNS_MAX = 4000,  /* columns of a shape */
+    PARTIAL_COLUMNS_MAX = 3500 /* of a list that is not complete: more take long to solve */
 };
 
 static const double work_max = 3e8; /* numbers compared */
@@ -29,6 +32,8 @@ typedef struct listing {
     uint32_t shape, first; /* first column of the shape */
     bool pooled;           /* memory and processes are shared with other slices */
     uint32_t nodes;
+    uint32_t turns; /* most models on a slice in this pass */
+    bool cut;       /* whether a larger set would keep its SLOs as far as is known */
     double work;
     weft_turn turn[TURNS_MAX];
     uint32_t n;
@@ -142,10 +147,10 @@ static void extend(listing *l, uint32_t from)
             if (keeps_slos(l)) {
                 offer(l);
                 if (o->point->procs == 1 && !builder->problem->rules.isolated) {
-                    if (l->n < TURNS_MAX)
+                    if (l->n < l->turns)
                         extend(l, s + 1);
                     else if (s + 1 < builder->demands->n)
-                        l->out->complete = false;
+                        l->cut = true;
                 }
             }
             l->n--;
@@ -153,21 +158,40 @@ static void extend(listing *l, uint32_t from)
     }
 }
 
+/* One pass over all shapes; false: the limits were reached. */
+static bool list_sets(listing *l)
+{
+    const weft_builder *builder = l->builder;
+    l->out->at.len = 0;
+    l->cut = false;
+    for (l->shape = 0; l->shape < builder->table.n_shape && l->out->complete; l->shape++) {
+        const weft_shape *shape = &builder->table.shape[l->shape];
+        if (!shape->row || !shape->allowed)
+            continue;
+        l->first = l->out->at.len;
+        l->pooled =
+            weft_builder__has_neighbours(&shape->spec) || shape->spec.kind == WEFT_SLICE_CORES;
+        extend(l, 0);
+    }
+    return l->out->complete;
+}
+
 void weft_columns__list(const weft_builder *builder, weft_slice_columns *out)
 {
-    listing l = {.builder = builder, .out = out};
+    weft_slice_columns pass = {.complete = true};
+    listing l = {.builder = builder, .out = &pass};
     uint32_t n_demand = (uint32_t)builder->demands->n;
+    bool more = true;
     *out = (weft_slice_columns){.complete = true};
     l.part = weft_arena_array(builder->arena, n_demand, sizeof *l.part);
     l.parts =
         weft_arena_array(builder->arena, (size_t)n_demand * SHAPE_COLUMNS_MAX, sizeof *l.parts);
-    for (l.shape = 0; l.shape < builder->table.n_shape; l.shape++) {
-        const weft_shape *shape = &builder->table.shape[l.shape];
-        if (!shape->row || !shape->allowed)
-            continue;
-        l.first = out->at.len;
-        l.pooled =
-            weft_builder__has_neighbours(&shape->spec) || shape->spec.kind == WEFT_SLICE_CORES;
-        extend(&l, 0);
+    for (l.turns = 1; more; l.turns++) {
+        pass = (weft_slice_columns){.complete = true};
+        more = list_sets(&l) && l.cut && l.turns < TURNS_MAX;
+        bool few = l.turns == 1 || (pass.complete && pass.at.len <= PARTIAL_COLUMNS_MAX);
+        if (few || (pass.complete && !l.cut))
+            *out = pass;
+        out->complete = pass.complete && !l.cut;
     }
 }
