@@ -13,8 +13,8 @@
  *
  * A new plan:
  *   1. For each type with MIG: the fewest devices of it for all models without sharing, by beam
- *      search (mig_search.c). If a gap to the lower bound remains and the problem has a solver:
- *      by an integer program with a limit on nodes (mig_program.c).
+ *      search (mig_search.c). If more than 0.2 % are open up to the lower bound: by a wider
+ *      beam and, up to 64 models and with a solver, by an integer program (mig_program.c).
  *   2. Two greedy plans over everything that the fleet allows (ruin_recreate.c).
  *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those
  *      that are fast enough (many_models, many_segments).
@@ -61,7 +61,7 @@ enum {
     WORK_MAX = 60000,   /* models times width in step 1 */
     LARGE_MODELS = 150, /* above: the linear program instead of steps 3 and 4 */
     TRIES = 240,
-    SOLVER_MODELS_MAX = 200,
+    SOLVER_MODELS_MAX = 64, /* in step 1: on larger sets the solver finds nothing in its nodes */
     SOLVER_NODES = 2000,
     PUTS_MAX = 400000,          /* segments put on the builder by all tries of one plan */
     OTHERS_SEGMENTS_MAX = 5000, /* above: only policies with many_segments in step 3 */
@@ -69,6 +69,8 @@ enum {
     MOVE_SEEDS = 4,          /* local searches from the repaired plan, for each number of tries */
     THOROUGH_MODELS_MAX = 48 /* above: no new plan if there is a previous one */
 };
+
+static const double gap_done = 0.002; /* of the devices: step 1 searches no further */
 
 typedef struct weft_run {
     weft_problem problem; /* with a copy of the fleet, whose counts the search lowers */
@@ -186,6 +188,13 @@ static weft_solution list_segments(weft_run *run, const mig_plan *mp, const weft
     return list;
 }
 
+/* Whether a better plan is worth a search: on sets of hundreds of devices, longer searches have
+ * never saved one of the last few. */
+static bool has_gap(const weft_mig_found *found)
+{
+    return (double)(found->devices - found->bound) > gap_done * (double)found->bound;
+}
+
 static void try_mig(weft_run *run, const weft_fleet_device *row)
 {
     mig_plan mp;
@@ -202,15 +211,13 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
     in.width = run->width > WORK_MAX / in.n ? WORK_MAX / in.n : run->width;
     if (in.width <= WIDTH_FAST)
         in.width = WIDTH_FAST;
-    if (!run->fast && found.bound < found.devices && in.width > WIDTH_FAST &&
-        weft_mig__search(&in, &wide)) {
+    if (!run->fast && has_gap(&found) && in.width > WIDTH_FAST && weft_mig__search(&in, &wide)) {
         uint64_t bound = found.bound > wide.bound ? found.bound : wide.bound;
         found = wide.devices < found.devices ? wide : found;
         found.bound = bound;
     }
     /* A gap to the lower bound is left to the solver, if there is one. */
-    if (!run->fast && found.bound < found.devices && run->problem.solver &&
-        in.n <= SOLVER_MODELS_MAX)
+    if (!run->fast && has_gap(&found) && run->problem.solver && in.n <= SOLVER_MODELS_MAX)
         (void)weft_mig__solve(&in, run->problem.solver, found.devices - 1, run->nodes, &found);
     if (is_whole_world(run, row))
         run->bound = found.bound;

@@ -1,7 +1,7 @@
 /* How long policies think, on ParvaGPU's profiles.
  *
- *   bench_plan [--growth | --scale [--models N] [--worlds a,b,...] [--effort N]] [--policies
- * a,b,...]
+ *   bench_plan [--growth | --scale [--models N] [--seed N] [--worlds a,b,...] [--effort N]]
+ *              [--policies a,b,...]
  *
  * Prints for scenario S5 once and ten times (11 and 110 services): devices, bound, milliseconds of
  * CPU time for the decision (best of several runs, without the checker). ParvaGPU's own program
@@ -171,12 +171,13 @@ static weft_profile spread_profile(const weft_profile *one, weft_arena *arena)
     return (weft_profile){.point = point, .n = n};
 }
 
-static void make_world(const parvagpu_data *data, const char *world, uint32_t n, weft_arena *arena,
-                       parvagpu_set *set, weft_fleet *fleet, weft_fleet_device *device)
+static void make_world(const parvagpu_data *data, const char *world, uint32_t n, uint64_t seed,
+                       weft_arena *arena, parvagpu_set *set, weft_fleet *fleet,
+                       weft_fleet_device *device)
 {
     double sum = 0;
     bool mixed = strcmp(world, "mixed") == 0;
-    parvagpu_random(data, 7, n, 20, 3, arena, set);
+    parvagpu_random(data, seed, n, 20, 3, arena, set);
     weft_demand *demand = (weft_demand *)set->demands.at;
     for (uint32_t i = 0; i < n; i++) {
         size_t m = 0;
@@ -209,7 +210,7 @@ static uint32_t count_moved(const weft_plan *before, const weft_plan *after, wef
 }
 
 static void bench_scale_one(const parvagpu_data *data, const char *world, uint32_t n,
-                            uint64_t effort)
+                            uint64_t effort, uint64_t seed)
 {
     const weft_policy *weft = weft_policy_find("weft");
     weft_arena *arena = weft_arena_create(0), *other = weft_arena_create(0);
@@ -218,7 +219,7 @@ static void bench_scale_one(const parvagpu_data *data, const char *world, uint32
     parvagpu_set set;
     weft_plan plan, next;
     double ms;
-    make_world(data, world, n, arena, &set, &fleet, device);
+    make_world(data, world, n, seed, arena, &set, &fleet, device);
     set.problem.effort = effort;
     if (!time_plan(weft, &set.problem, 1, arena, &plan, &ms)) {
         printf("%-8s %4u models: no plan\n", world, n);
@@ -243,13 +244,15 @@ static void bench_scale_one(const parvagpu_data *data, const char *world, uint32
 }
 
 static void bench_scale(const parvagpu_data *data, const char *worlds, uint32_t only,
-                        uint64_t effort)
+                        uint64_t effort, uint64_t seed)
 {
     static const char *const world[] = {"isolated", "shared", "mixed"};
     for (size_t w = 0; w < 3; w++)
-        for (uint32_t n = 10; n <= 1000 && is_wanted(worlds, world[w]); n *= 10)
-            if (only == 0 || only == n)
-                bench_scale_one(data, world[w], n, effort);
+        for (uint32_t n = only ? only : 10; n <= 1000 && is_wanted(worlds, world[w]); n *= 10) {
+            bench_scale_one(data, world[w], n, effort, seed);
+            if (only)
+                break;
+        }
 }
 
 int main(int argc, char **argv)
@@ -259,7 +262,7 @@ int main(int argc, char **argv)
     const char *worlds = NULL;
     bool growth = false, scale = false;
     uint32_t models = 0;
-    uint64_t effort = 0;
+    uint64_t effort = 0, seed = 7;
     weft_arena *arena = weft_arena_create(0);
     for (int i = 1; i < argc; i++) {
         growth = growth || strcmp(argv[i], "--growth") == 0;
@@ -272,13 +275,15 @@ int main(int argc, char **argv)
             models = (uint32_t)strtoul(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--effort") == 0 && i + 1 < argc)
             effort = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
+            seed = strtoull(argv[++i], NULL, 10);
     }
     if (!parvagpu_load(arena, &data)) {
         printf("no parvagpu folder in WEFT_DATA\n");
         return 77;
     }
     if (scale)
-        bench_scale(&data, worlds, models, effort);
+        bench_scale(&data, worlds, models, effort, seed);
     else if (growth)
         bench_growth(&data);
     else
