@@ -544,6 +544,7 @@ typedef struct weft_observation {
     size_t n;
     double carbon_g_per_kwh; /* 0: not known */
     bool changing;           /* the last change is not over */
+    bool asked;              /* somebody asks for a call of the policy now */
 } weft_observation;
 
 typedef enum weft_control_action {

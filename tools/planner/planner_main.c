@@ -1,5 +1,7 @@
-/* weft-planner: the verbs that make, simulate and export plans. */
+/* weft-planner: the verbs that make, simulate and export plans, and the controller of a running
+ * server. */
 #include "tools/common/programs.h"
+#include "tools/planner/cmd_plan.h"
 
 static const weft_verb *const verbs[] = {
 #define VERB_compiler(name)
@@ -8,7 +10,7 @@ static const weft_verb *const verbs[] = {
 #define VERB(name, program, brief) VERB_##program(name)
 #include "tools/verbs.def"
 #undef VERB
-    NULL};
+    &weft_verb_control, NULL};
 
 int main(int argc, char **argv)
 {
