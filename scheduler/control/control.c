@@ -494,7 +494,8 @@ weft_err weft_controller_observe(weft_controller *c, const weft_observation *o, 
     bool missed = !busy && find_misses(c), moved = !busy && find_change(c);
     if (!busy && o->asked && !missed && !moved)
         weft_buf_puts(&c->text, "asked for");
-    if (missed || moved || (!busy && o->asked) || (!busy && (find_carbon(c, o->carbon_g_per_kwh) || find_period(c))))
+    if (missed || moved || (!busy && o->asked) ||
+        (!busy && (find_carbon(c, o->carbon_g_per_kwh) || find_period(c))))
         err = decide(c, o, diag, out);
     out->plan = c->plan;
     out->text = c->text.at ? c->text.at : "";

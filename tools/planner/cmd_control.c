@@ -161,7 +161,7 @@ static void poll_carbon(follower *f, double now_s)
     if (!f->o->carbon || (f->carbon_at_s > 0 && now_s < f->carbon_at_s + carbon_s))
         return;
     f->carbon_at_s = now_s;
-    if (weft_carbon_poll(f->o->carbon, f->diag, &f->carbon_g_per_kwh) != WEFT_ERR_OK) {
+    if (weft_tool_poll_carbon(f->o->carbon, f->diag, &f->carbon_g_per_kwh) != WEFT_ERR_OK) {
         weft_tool_report(f->diag, WEFT_ERR_OK); /* the last value stays */
         weft_diag_clear(f->diag);
     }
@@ -294,11 +294,11 @@ static int take_policy(void *at, const weft_verb *verb, char *arg)
 
 static int parse(int argc, char **argv, options *o)
 {
-    int code = weft_options_parse_one(&weft_verb_control, argc, argv, o, "set file", &o->plan.set);
+    int code = weft_options_parse_one(&weft_tool_control, argc, argv, o, "set file", &o->plan.set);
     if (code >= 0)
         return code;
     if (!o->plan.fleet || !o->plan.previous || (!o->socket && o->fd == 0))
-        return weft_tool_usage(&weft_verb_control,
+        return weft_tool_usage(&weft_tool_control,
                                "--fleet, --plan, and --socket or --fd are needed");
     return -1;
 }
@@ -327,4 +327,4 @@ static int run_control(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_control = {.name = "control", .row = rows, .run = run_control};
+const weft_verb weft_tool_control = {.name = "control", .row = rows, .run = run_control};

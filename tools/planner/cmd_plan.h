@@ -41,7 +41,7 @@ typedef struct weft_plan_inputs {
 } weft_plan_inputs;
 
 /* weft-planner control, which `weft serve` starts: no row of verbs.def. */
-extern const weft_verb weft_verb_control;
+extern const weft_verb weft_tool_control;
 
 /* plan_inputs.c */
 WEFT_MUST_USE weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena,

@@ -89,7 +89,7 @@ static weft_err run_command(const char *source, weft_diag *diag, char *text)
     return WEFT_ERR_OK;
 }
 
-weft_err weft_carbon_poll(const char *source, weft_diag *diag, double *out)
+weft_err weft_tool_poll_carbon(const char *source, weft_diag *diag, double *out)
 {
     char output[OUTPUT_MAX] = "", *text = output;
     size_t len;

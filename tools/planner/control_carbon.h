@@ -6,6 +6,6 @@
 
 /* Reads the intensity in g/kWh: the last number of the file, or of the output of "!COMMAND", which
  * the shell runs for at most 10 s. INPUT, IO: there is none. */
-WEFT_MUST_USE weft_err weft_carbon_poll(const char *source, weft_diag *diag, double *out);
+WEFT_MUST_USE weft_err weft_tool_poll_carbon(const char *source, weft_diag *diag, double *out);
 
 #endif

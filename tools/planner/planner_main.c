@@ -10,7 +10,7 @@ static const weft_verb *const verbs[] = {
 #define VERB(name, program, brief) VERB_##program(name)
 #include "tools/verbs.def"
 #undef VERB
-    &weft_verb_control, NULL};
+    &weft_tool_control, NULL};
 
 int main(int argc, char **argv)
 {
