@@ -310,4 +310,8 @@ weft_err weft_builder__full(weft_builder *builder, uint32_t demand, double rest_
  * stays usable. */
 void weft_builder__finish(const weft_builder *builder, const char *policy, weft_plan *out);
 
+/* The start slot that one more MIG instance takes on a device with the slots `taken`; -1: none is
+ * free. */
+int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken);
+
 #endif

@@ -20,8 +20,6 @@ void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t
 typedef bool (*weft_pool_fits)(void *user, uint32_t device, int32_t start);
 uint32_t weft_pool__find(const weft_builder *builder, const weft_option *option, bool best,
                          weft_pool_fits fits, void *user, int32_t *start);
-/* The start slot that a new instance takes on a device with these slots taken; -1: none. */
-int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken);
 /* Sum of the execution times of the members of a slice, us. */
 double weft_builder__cycle_us(const weft_builder *builder, const weft_builder_slice *slice);
 /* Capacity and latency of a member of a slice with this cycle. */

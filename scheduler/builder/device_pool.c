@@ -222,10 +222,12 @@ void weft_pool__remove_instance(weft_builder *builder, uint32_t device, uint32_t
 int32_t weft_pool__mig_start(const weft_mig_profile *mig, uint32_t taken)
 {
     uint32_t range = (1u << mig->slots) - 1;
-    /* A 3g instance takes the right half first: in the left half it blocks slot 3, which a 1g could
-     * use (ParvaGPU's segment relocation). */
+    /* An instance with more memory slots than GPCs (3g, 1g with double memory) goes right first: in
+     * the left half a 3g blocks slot 3, which a 1g could use (ParvaGPU's segment relocation), and
+     * slot 7 has no GPC that would be lost. */
+    bool right = mig->slots > mig->gpcs;
     for (int32_t i = 0; i < 8; i++) {
-        int32_t start = mig->gpcs == 3 ? 7 - i : i;
+        int32_t start = right ? 7 - i : i;
         if (mig->starts & 1u << start && !(taken & range << start))
             return start;
     }

@@ -34,17 +34,6 @@ uint32_t weft_mig__range(const weft_mig_profile *mig, int32_t start)
     return ((1u << mig->slots) - 1) << start;
 }
 
-int32_t weft_mig__slot(const weft_mig_profile *mig, uint32_t taken)
-{
-    bool right = mig->slots > mig->gpcs;
-    for (int32_t i = 0; i < 8; i++) {
-        int32_t start = right ? 7 - i : i;
-        if (mig->starts & 1u << start && !(taken & weft_mig__range(mig, start)))
-            return start;
-    }
-    return -1;
-}
-
 /* All multisets of instances that fit one device. */
 typedef struct enumeration {
     const weft_mig_shape *shape;

@@ -193,7 +193,7 @@ static bool place_segment(change *ch, uint32_t demand, const weft_option *o, dou
     for (uint32_t i = 0; i < ch->devices.len; i++) {
         const device *dev = &ch->devices.at[i];
         if (dev->row != o->row || dev->whole || (whole && dev->segments > 0) ||
-            (!whole && weft_mig__slot(o->spec.mig, dev->taken) < 0))
+            (!whole && weft_pool__mig_start(o->spec.mig, dev->taken) < 0))
             continue;
         uint32_t use = 1 + slots_of(dev->taken);
         if (use > most) {
@@ -215,7 +215,7 @@ static bool place_segment(change *ch, uint32_t demand, const weft_option *o, dou
               .demand = demand,
               .device = best,
               .slice_id = dev->next_id++,
-              .start = whole ? -1 : weft_mig__slot(o->spec.mig, dev->taken),
+              .start = whole ? -1 : weft_pool__mig_start(o->spec.mig, dev->taken),
               .rate_per_s = rate};
     WEFT_VEC_PUSH(ch->arena, &ch->edits, e);
     return occupy(ch, &e);

@@ -234,7 +234,7 @@ static void make_device(server *s, const kind *k, uint32_t (*owner)[8], const we
         uint32_t p = k->shape.order[i];
         for (uint32_t j = 0; j < count->of[p]; j++) {
             const weft_mig_profile *mig = &k->shape.type->mig[p];
-            int32_t start = weft_mig__slot(mig, taken);
+            int32_t start = weft_pool__mig_start(mig, taken);
             if (start < 0)
                 return;
             taken |= weft_mig__range(mig, start);

@@ -142,7 +142,7 @@ static uint32_t smallest_for(const parva *pv, const service *sv, double rate)
 /* Start slot in the order of the paper: a 3g starts only at slot 4. */
 static int32_t start_on(const weft_mig_profile *mig, uint32_t taken)
 {
-    int32_t start = weft_mig__slot(mig, taken);
+    int32_t start = weft_pool__mig_start(mig, taken);
     bool surplus = mig->slots > mig->gpcs && mig->slots < 8;
     return surplus && mig->starts >> (start + 1) != 0 ? -1 : start;
 }
