@@ -268,7 +268,9 @@ static weft_program build(program *m, double cutoff, uint32_t nodes_max)
     for (uint32_t r = 0; r < m->n_row; r++)
         m->row_hi[r] = HUGE_VAL;
     for (uint32_t d = 0; d < n_demand; d++)
-        m->row_lo[d] = 1 - 1e-9;
+        m->row_lo[m->demand_row[d]] = m->uncut && m->builder->demands->at[d].rate_per_s <= 0
+                                          ? 0 /* it takes no time of a slice that others use */
+                                          : 1 - 1e-9;
     for (size_t i = 0; i < fleet->n_device; i++)
         m->row_hi[m->first_row + i] = fleet->device[i].count;
     m->row_hi[m->n_row - 1] = cutoff;

@@ -1,6 +1,6 @@
 """Random small planning problems: `weft plan` beside the optimum (plan_optimum.py).
 
-    random_plans.py WEFT [--seed 1] [--count 300] [--kinds isolated,shared,mixed] [--keep DIR] [--verbose]
+    random_plans.py WEFT [--seed 1] [--count 300] [--also 5,6] [--kinds isolated,shared,mixed] [--keep DIR] [--verbose]
 
 isolated: one type of GPU split by MIG, a slice for each model. shared: one type, in turn on whole devices or MIG
 instances, or by MPS. mixed: two or three types with prices, each split in its own way, with few devices, so that some
@@ -156,6 +156,7 @@ def main():
     parser.add_argument("weft")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--also", default="", help="further seeds, by commas")
     parser.add_argument("--kinds", default="isolated,shared,mixed")
     parser.add_argument("--keep")
     parser.add_argument("--seconds", type=float, default=60, help="limit of the optimum's solver")
@@ -166,7 +167,7 @@ def main():
     kinds = o.kinds.split(",")
     table = {k: {} for k in kinds}
     failed = 0
-    for number in range(o.seed, o.seed + o.count):
+    for number in list(range(o.seed, o.seed + o.count)) + [int(x) for x in o.also.split(",") if x]:
         kind = kinds[number % len(kinds)]
         problem = make(random.Random(number), kind)
         with tempfile.TemporaryDirectory() as own:
