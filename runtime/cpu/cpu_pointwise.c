@@ -4,7 +4,12 @@
  * which stay in the L2 cache for the next panel; its inner loops (weft_cpu_vec.pointwise) keep 14
  * pixels times two vectors in registers. A residual and a clip are computed there, any other
  * epilogue by an element-wise program while the task's results are in the cache. oneDNN's kernels
- * are slower with costly activations (silu, gelu) and for blocks of channels that are not full. */
+ * are slower with costly activations (silu, gelu) and for blocks of channels that are not full.
+ *
+ * Convolutions of images with strides become such ones: their windows are unfolded into scratch
+ * memory, [tap][channels/16][pixel][16], padding as zeros. The copy is small beside the products of
+ * many output channels. */
+#include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_ew_int.h"
 #include "runtime/cpu/cpu_memory.h"
@@ -22,14 +27,17 @@ enum {
     TILE_PIXELS = 14,
     CACHE_BYTES = 768 << 10
 };
+/* Windows are unfolded for so many output channels. */
+enum { UNFOLD_CHANNELS = 256 };
+static const int64_t unfold_bytes = 8 << 20;
 /* A thread's speed, roughly. */
-static const double flops_per_ns = 200;
+static const double flops_per_ns = 200, copied_per_ns = 10;
 
 typedef struct pointwise_kernel {
     const weft_cpu_vec *vec;
     weft_engine *engine;
     uint32_t threads, n_in;
-    int64_t images, pixels, in, in_blocks, out_blocks, panels;
+    int64_t images, pixels, in, in_blocks, out_blocks, panels; /* of unfolded values */
     int64_t block, n_block; /* pixels of a task; blocks of an image */
     bool panel_first;       /* tasks of one panel follow each other */
     weft_cpu_pack *pack;    /* [panels][in][32] */
@@ -38,7 +46,14 @@ typedef struct pointwise_kernel {
     float lo, hi;
     int64_t unused; /* lanes of the last block */
     weft_cpu_ew *ew;
+    /* Unfolding; taps 0: none. */
+    int64_t taps, size[2], out_width;
+    weft_cpu_window window;
+    int64_t at_once; /* images in scratch memory */
+    /* Of the current run. */
     void *const *arg;
+    const float *x;
+    int64_t first, n_image; /* images */
 } pointwise_kernel;
 
 /* -- Runs ----------------------------------------------------------------------------------- */
@@ -50,15 +65,16 @@ static void clear_unused(const pointwise_kernel *k, float *y, int64_t pixels)
         memset(y + (i + 1) * lanes - k->unused, 0, (size_t)k->unused * sizeof *y);
 }
 
+/* Task `image` of x, `first` of its pixels, and `panel`. */
 static void run_task(const pointwise_kernel *k, int64_t image, int64_t first, int64_t panel,
                      weft_ew_part *part)
 {
     int64_t lanes = (int64_t)k->vec->lanes, per_panel = WEFT_VEC_PANEL / lanes;
     int64_t block = panel * per_panel, plane = k->pixels * lanes;
-    int64_t from = ((image * k->out_blocks + block) * k->pixels + first) * lanes;
+    int64_t from = (((k->first + image) * k->out_blocks + block) * k->pixels + first) * lanes;
     int64_t n = k->pixels - first < k->block ? k->pixels - first : k->block;
     int64_t blocks = k->out_blocks - block < per_panel ? k->out_blocks - block : per_panel;
-    const float *x = (const float *)k->arg[0] + image * k->in_blocks * plane + first * lanes;
+    const float *x = k->x + image * k->in_blocks * plane + first * lanes;
     float *y = (float *)k->arg[k->n_in] + from;
     const weft_vec_pointwise s = {
         .in = (size_t)k->in,
@@ -83,7 +99,7 @@ static void run_tasks(void *cx, int64_t begin, int64_t end)
 {
     const pointwise_kernel *k = cx;
     weft_ew_part part;
-    int64_t places = k->images * k->n_block;
+    int64_t places = k->n_image * k->n_block;
     if (k->ew)
         weft_ew__part_init(k->ew, &part);
     for (int64_t i = begin; i < end; i++) {
@@ -93,15 +109,57 @@ static void run_tasks(void *cx, int64_t begin, int64_t end)
     }
 }
 
+/* One tap of one block of channels: the values that the tap meets, for each pixel of the result. */
+static void unfold_plane(const pointwise_kernel *k, float *to, const float *from, int64_t tap)
+{
+    const weft_cpu_window *w = &k->window;
+    int64_t lanes = (int64_t)k->vec->lanes, rows = k->pixels / k->out_width;
+    size_t bytes = (size_t)lanes * sizeof *to;
+    int64_t top = tap / w->kernel[1] * w->dilation[0] - w->before[0];
+    int64_t left = tap % w->kernel[1] * w->dilation[1] - w->before[1];
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t y = top + r * w->stride[0];
+        for (int64_t c = 0; c < k->out_width; c++, to += lanes) {
+            int64_t x = left + c * w->stride[1];
+            if (y < 0 || y >= k->size[0] || x < 0 || x >= k->size[1])
+                memset(to, 0, bytes);
+            else
+                memcpy(to, from + (y * k->size[1] + x) * lanes, bytes);
+        }
+    }
+}
+
+static void unfold_planes(void *cx, int64_t begin, int64_t end)
+{
+    const pointwise_kernel *k = cx;
+    int64_t lanes = (int64_t)k->vec->lanes, blocks = k->in_blocks / k->taps;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t image = i / k->in_blocks, tap = i % k->in_blocks / blocks, block = i % blocks;
+        int64_t plane = (k->first + image) * blocks + block;
+        unfold_plane(k, (float *)k->arg[k->n_in + 1] + i * k->pixels * lanes,
+                     (const float *)k->arg[0] + plane * k->size[0] * k->size[1] * lanes, tap);
+    }
+}
+
 static weft_err run_pointwise(void *state, void *const *arg)
 {
     pointwise_kernel *k = state;
     double flops = 2.0 * (double)k->in * WEFT_VEC_PANEL * (double)k->block;
+    double bytes = (double)(k->pixels * (int64_t)k->vec->lanes) * sizeof(float);
     k->arg = arg;
+    k->x = k->taps ? arg[k->n_in + 1] : arg[0];
     if (k->ew)
         k->ew->arg = arg;
-    weft_par_for(k->threads, k->images * k->n_block * k->panels, flops / flops_per_ns, run_tasks,
-                 k);
+    for (k->first = 0; k->first < k->images; k->first += k->n_image) {
+        k->n_image = k->images - k->first;
+        if (k->taps) {
+            k->n_image = k->n_image < k->at_once ? k->n_image : k->at_once;
+            weft_par_for(k->threads, k->n_image * k->in_blocks, bytes / copied_per_ns,
+                         unfold_planes, k);
+        }
+        weft_par_for(k->threads, k->n_image * k->n_block * k->panels, flops / flops_per_ns,
+                     run_tasks, k);
+    }
     return WEFT_ERR_OK;
 }
 
@@ -124,25 +182,38 @@ static bool in_blocks(const weft_slot *s, size_t lanes)
            (size_t)weft_layout_block(s->layout) == lanes;
 }
 
-static bool is_pointwise(const weft_prep *p)
+/* Whether windows are worth unfolding: oneDNN's kernels are as fast with one tap or few output
+ * channels, and there are faster ones without strides. */
+static bool unfolds(const weft_prep *p, const weft_cpu_window *w)
+{
+    const weft_tensor *x = &p->in[0].tensor, *y = &p->out[0].tensor;
+    int64_t lanes = (int64_t)weft_cpu__of(p)->vec->lanes;
+    return lanes == 16 && w->n == 2 && (w->stride[0] != 1 || w->stride[1] != 1) &&
+           (w->kernel[0] != 1 || w->kernel[1] != 1) && x->dim[1] % lanes == 0 &&
+           y->dim[1] >= UNFOLD_CHANNELS;
+}
+
+static bool is_pointwise(const weft_prep *p, weft_cpu_window *window, bool *out_unfolds)
 {
     const weft_slot *x = &p->in[0], *w = &p->in[1], *y = &p->out[0];
     size_t lanes = weft_cpu__of(p)->vec->lanes;
     int32_t rank = x->tensor.rank;
-    weft_cpu_window window;
+    bool single = true;
     if (lanes == 0 || p->n_in < 2 || p->n_out != 1 || !in_blocks(x, lanes) ||
         !in_blocks(y, lanes) || !weft_slot_is(w, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) || !w->weight ||
         rank < 3 || x->tensor.dim[1] < CHANNELS_MIN || w->tensor.rank != rank ||
-        y->tensor.rank != rank || !weft_cpu__window(p, w->tensor.dim + 2, &window) ||
+        y->tensor.rank != rank || !weft_cpu__window(p, w->tensor.dim + 2, window) ||
         weft_attrs_int(p->attrs, WEFT_ATTR_GROUP, 1) != 1)
         return false;
-    for (uint32_t i = 0; i < window.n; i++)
-        if (window.kernel[i] != 1 || window.stride[i] != 1 || window.before[i] != 0 ||
-            window.after[i] != 0)
-            return false;
+    for (uint32_t i = 0; i < window->n; i++)
+        single = single && window->kernel[i] == 1 && window->stride[i] == 1 &&
+                 window->before[i] == 0 && window->after[i] == 0;
     for (int32_t d = 0; d < rank; d++)
-        if (d != 1 && x->tensor.dim[d] != y->tensor.dim[d])
+        if (d != 1 && (d == 0 || single) && x->tensor.dim[d] != y->tensor.dim[d])
             return false;
+    *out_unfolds = !single;
+    if (!single && !unfolds(p, window))
+        return false;
     const weft_slot *bias = p->n_in > 2 && p->in[2].present ? &p->in[2] : NULL;
     return w->tensor.dim[0] == y->tensor.dim[1] && w->tensor.dim[1] == x->tensor.dim[1] &&
            (!bias || (weft_slot_is(bias, WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) && bias->weight &&
@@ -241,17 +312,68 @@ static void choose_block(pointwise_kernel *k)
     k->panel_first = weights > CACHE_BYTES && weights * places > values * (double)k->panels;
 }
 
-static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool *out_done)
+/* Weights [out][channels][taps] as [panels][tap][channel][32]. */
+static void fill_taps(void *to, const void *weight, const weft_cpu_format *f)
+{
+    const float *w = weight;
+    int64_t out = f->size[0], channels = f->size[1], taps = f->size[2];
+    memset(to, 0, f->bytes);
+    for (int64_t o = 0; o < out; o++) {
+        float *panel = (float *)to + o / WEFT_VEC_PANEL * channels * taps * WEFT_VEC_PANEL;
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t t = 0; t < taps; t++)
+                panel[(t * channels + c) * WEFT_VEC_PANEL + o % WEFT_VEC_PANEL] = *w++;
+    }
+}
+
+static weft_err pack_weights(weft_prep *p, pointwise_kernel *k)
+{
+    int64_t out = p->out[0].tensor.dim[1], channels = p->in[0].tensor.dim[1];
+    if (k->taps == 0)
+        return weft_cpu__pack_panels(p, 1, 1, out, k->in, &k->pack);
+    const weft_cpu_format f = {
+        .fill = fill_taps,
+        .bytes = (uint64_t)(k->panels * WEFT_VEC_PANEL * k->in) * sizeof(float),
+        .size = {out, channels, k->taps},
+    };
+    return weft_cpu__pack_as(p, 1, &f, &k->pack);
+}
+
+/* false: an image is too large. */
+static bool set_unfolding(weft_prep *p, pointwise_kernel *k)
+{
+    const weft_tensor *x = &p->in[0].tensor;
+    k->taps = k->window.kernel[0] * k->window.kernel[1];
+    k->size[0] = x->dim[2];
+    k->size[1] = x->dim[3];
+    k->out_width = p->out[0].tensor.dim[3];
+    if (k->taps > unfold_bytes || k->in_blocks > unfold_bytes || k->pixels > unfold_bytes)
+        return false;
+    k->in *= k->taps;
+    k->in_blocks *= k->taps;
+    uint64_t bytes = k->vec->lanes * sizeof(float);
+    if (!weft_size_mul(bytes, (uint64_t)k->in_blocks, &bytes) ||
+        !weft_size_mul(bytes, (uint64_t)k->pixels, &bytes) || bytes > (uint64_t)unfold_bytes)
+        return false;
+    k->at_once = unfold_bytes / (int64_t)bytes;
+    k->at_once = k->at_once < k->images ? k->at_once : k->images;
+    p->scratch_bytes = bytes * (uint64_t)k->at_once;
+    return true;
+}
+
+static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool unfolded, bool *out_done)
 {
     const weft_tensor *x = &p->in[0].tensor, *y = &p->out[0].tensor;
     int64_t lanes = (int64_t)k->vec->lanes;
     k->images = x->dim[0];
-    k->pixels = weft_slot_count(&p->in[0], 2, x->rank);
+    k->pixels = weft_slot_count(&p->out[0], 2, x->rank);
     k->in = x->dim[1];
     k->in_blocks = (k->in + lanes - 1) / lanes;
     k->out_blocks = (y->dim[1] + lanes - 1) / lanes;
     k->unused = k->out_blocks * lanes - y->dim[1];
     k->panels = (y->dim[1] + WEFT_VEC_PANEL - 1) / WEFT_VEC_PANEL;
+    if (unfolded && !set_unfolding(p, k))
+        return WEFT_ERR_UNSUP;
     k->lo = -INFINITY;
     k->hi = INFINITY;
     k->bias = weft_cpu__calloc((size_t)(k->panels * WEFT_VEC_PANEL), sizeof *k->bias);
@@ -261,13 +383,14 @@ static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool *out_done
         k->bias[c] = ((const float *)p->in[2].tensor.data)[c];
     WEFT_TRY(read_epilogue(p, k, out_done));
     choose_block(k);
-    return *out_done ? weft_cpu__pack_panels(p, 1, 1, y->dim[1], k->in, &k->pack) : WEFT_ERR_OK;
+    return *out_done ? pack_weights(p, k) : WEFT_ERR_OK;
 }
 
 weft_err weft_cpu__prepare_pointwise(weft_prep *p)
 {
-    bool done = false;
-    if (!is_pointwise(p))
+    bool done = false, unfolded = false;
+    weft_cpu_window window;
+    if (!is_pointwise(p, &window, &unfolded))
         return WEFT_ERR_OK;
     pointwise_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
@@ -276,14 +399,18 @@ weft_err weft_cpu__prepare_pointwise(weft_prep *p)
     k->engine = p->engine;
     k->threads = weft_cpu__of(p)->threads;
     k->n_in = p->n_in;
-    weft_err err = fill_pointwise(p, k, &done);
+    k->window = window;
+    weft_err err = fill_pointwise(p, k, unfolded, &done);
     if (err != WEFT_ERR_OK || !done) {
         destroy_pointwise(k);
+        p->scratch_bytes = 0;
         return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
     }
     p->run = run_pointwise;
     p->state = k;
     p->destroy = destroy_pointwise;
-    p->variant = k->ew ? "pointwise+ew" : "pointwise";
+    p->variant = unfolded ? k->ew ? "pointwise:unfolded+ew" : "pointwise:unfolded"
+                 : k->ew  ? "pointwise+ew"
+                          : "pointwise";
     return WEFT_ERR_OK;
 }

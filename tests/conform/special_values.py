@@ -163,6 +163,9 @@ def images(t, v, special):
                     [Node("Conv", ["x", "w"], ["y"], {"pads": [size // 2] * 4, "group": group})],
                     {"x": v.mixed((1, channels, 12, 12), special, 0.005)},
                     {"w": v.plain(64 if channels == 64 else 16, channels // group, size, size)})
+    t.try_graph(f"Conv with strides of {special}",
+                [Node("Conv", ["x", "w"], ["y"], {"pads": [1] * 4, "strides": [2, 2]})],
+                {"x": v.mixed((2, 32, 9, 9), special, 0.005)}, {"w": v.plain(256, 32, 3, 3)})
     for n in (1, 2, 8):
         t.try_graph(f"MatMul of {n} rows of {special}", [Node("MatMul", ["x", "w"], ["y"])],
                     {"x": v.mixed((n, 16), special, 0.05)}, {"w": v.plain(16, 24)})
