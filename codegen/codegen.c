@@ -401,6 +401,7 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     if (model && !weft_graph_is_body(g->g)) {
         p->slo_us = model->slo_us;
         p->rate_per_s = model->rate_per_s;
+        p->admit_by_slo = model->admit_by_slo;
         p->profile = model->profile;
     }
     for (uint32_t k = 0; k < g->numbered.len; k++)

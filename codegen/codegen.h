@@ -31,6 +31,7 @@ const weft_backend *weft_backend_at(size_t i); /* NULL if i is not a row */
  * no body, in order. A joint graph has a profile only. */
 typedef struct weft_codegen_model {
     double slo_us, rate_per_s;
+    bool admit_by_slo;
     weft_profile profile;
 } weft_codegen_model;
 

@@ -275,6 +275,7 @@ typedef struct weft_bundle_program {
      * has; 0: the dims of the inputs tell it. */
     const uint32_t *outer;
     double slo_us, rate_per_s; /* from the set file, 0: none */
+    bool admit_by_slo;         /* a request that would be answered after the SLO is refused */
     weft_profile profile;
 } weft_bundle_program;
 

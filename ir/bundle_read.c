@@ -532,6 +532,7 @@ static weft_err read_profile(weft_bundle__reader *r, const Weft__Bundle__Program
     r->p->profile = (weft_profile){.point = point, .n = m->n_profile};
     r->p->slo_us = m->slo_us;
     r->p->rate_per_s = m->rate_per_s;
+    r->p->admit_by_slo = m->admit_by_slo;
     if (!is_amount(m->slo_us) || !is_amount(m->rate_per_s))
         return weft_bundle__refuse(r, "SLO %g us, rate %g/s", m->slo_us, m->rate_per_s);
     return WEFT_ERR_OK;

@@ -36,6 +36,7 @@ typedef struct weft_set_model {
     const char *profile; /* CSV file with measurements, resolved likewise; NULL: none */
     double slo_us;       /* p99 latency target; 0: none */
     double rate_per_s;   /* expected requests per second; 0: not given */
+    bool admit_by_slo;   /* the server refuses requests that it would answer after the SLO */
     const weft_set_dim *dim;
     size_t n_dim;
     const weft_set_value *value;

@@ -1,11 +1,11 @@
 /* Queues and batches: which requests run together, and how the outputs of a batch become answers.
  *
  * Requests of one model whose inputs agree in all dims but the batch dim (dim 0 of every input and
- * output) form a batch, oldest first, of at most the rows of the model's largest bucket. A batch
- * whose size is between two buckets is padded to the upper one by repeating its last row when the
- * padding is at most a third of that bucket; otherwise the batch is cut to the lower bucket and the
- * youngest requests return to the queue. Rows are independent (checked by the compiler), so padding
- * does not change the other rows. */
+ * output) form a batch, in the order in which they are due, of at most the rows of the model's
+ * largest bucket. A batch whose size is between two buckets is padded to the upper one by repeating
+ * its last row when the padding is at most a third of that bucket; otherwise the batch is cut to
+ * the lower bucket and the youngest requests return to the queue. Rows are independent (checked by
+ * the compiler), so padding does not change the other rows. */
 #include "runtime/server/router_int.h"
 
 #include <stdlib.h>
@@ -15,14 +15,19 @@ enum { SYMBOLS_FEW = 16 };
 
 /* -- Queues --------------------------------------------------------------------------------- */
 
-void weft_batch__push(router_model *model, weft_request *request, bool again)
+static bool is_before(const weft_request *a, const weft_request *b)
 {
-    weft_request *next = again ? model->head : NULL;
-    while (next && next->arrived_ns < request->arrived_ns)
-        next = next->next;
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->arrived_ns < b->arrived_ns;
+}
+
+void weft_batch__push(router_model *model, weft_request *request)
+{
+    weft_request *prev = model->tail; /* most requests are due last */
+    while (prev && is_before(request, prev))
+        prev = prev->prev;
     request->queued = true;
-    request->next = next;
-    request->prev = next ? next->prev : model->tail;
+    request->prev = prev;
+    request->next = prev ? prev->next : model->head;
     *(request->prev ? &request->prev->next : &model->head) = request;
     *(request->next ? &request->next->prev : &model->tail) = request;
     model->n_queued++;
@@ -143,12 +148,21 @@ static void round_to_bucket(router_model *model, router_batch *batch)
     while (batch->n > 1 && batch->rows > below) {
         weft_request *r = batch->request[--batch->n];
         batch->rows -= r->rows;
-        weft_batch__push(model, r, true);
+        weft_batch__push(model, r);
     }
     batch->padded_rows = batch->rows;
     find_buckets(model->program, batch->rows, &above, &below);
     if (above > 0)
         batch->padded_rows = above;
+}
+
+int64_t weft_batch__padded(const router_model *model, int64_t rows)
+{
+    int64_t above, below;
+    if (!can_batch(model->program) || rows <= 0)
+        return rows;
+    find_buckets(model->program, rows, &above, &below);
+    return above > 0 ? above : rows;
 }
 
 int64_t weft_batch__waiting(const router_model *model)

@@ -80,6 +80,8 @@ weft_grpc_status weft_grpc__status_of(weft_answer answer)
         return WEFT_GRPC_UNIMPLEMENTED;
     case WEFT_ANSWER_UNAVAILABLE:
         return WEFT_GRPC_UNAVAILABLE;
+    case WEFT_ANSWER_OVERLOADED:
+        return WEFT_GRPC_RESOURCE_EXHAUSTED;
     case WEFT_ANSWER_INTERNAL:
         break;
     }

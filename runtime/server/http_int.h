@@ -111,6 +111,7 @@ struct http_exchange {
     const char *reply_type;
     const char *allow; /* methods of the path, for 405 */
     const char *field; /* a further header field, with its end of line; NULL: none */
+    char retry[40];    /* Retry-After, for `field` */
     bool accept_encoding;
     char error[WEFT_REQUEST_MESSAGE_MAX];
 };

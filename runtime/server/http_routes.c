@@ -94,7 +94,8 @@ static unsigned status_of(weft_answer answer)
     static const unsigned statuses[] = {
         [WEFT_ANSWER_OK] = 200,          [WEFT_ANSWER_INVALID] = 400,
         [WEFT_ANSWER_NOT_FOUND] = 404,   [WEFT_ANSWER_UNSUPPORTED] = 501,
-        [WEFT_ANSWER_UNAVAILABLE] = 503, [WEFT_ANSWER_INTERNAL] = 500};
+        [WEFT_ANSWER_UNAVAILABLE] = 503, [WEFT_ANSWER_OVERLOADED] = 503,
+        [WEFT_ANSWER_INTERNAL] = 500};
     return statuses[answer];
 }
 
@@ -109,6 +110,11 @@ static void write_answer(http_exchange *x)
     size_t json_len = 0;
     if (r->answer != WEFT_ANSWER_OK) {
         weft_http__fail(x, status_of(r->answer), "%s", r->message);
+        if (r->answer == WEFT_ANSWER_OVERLOADED) {
+            uint64_t s = r->retry_after_ns / 1000000000u + 1;
+            snprintf(x->retry, sizeof x->retry, "Retry-After: %llu\r\n", (unsigned long long)s);
+            x->field = x->retry;
+        }
         return;
     }
     if (!weft_oip__write_infer(x->infer, &out, &json_len, &r->answer, r->message)) {

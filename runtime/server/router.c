@@ -1,10 +1,11 @@
 /* The router: holds each request until it is answered, and hands queued requests to idle workers.
  *
  * Whenever a request arrives or a worker becomes idle, every idle worker gets a batch of the model
- * whose oldest request has waited longest among the models that it serves; so no model starves. A
- * batch is sent at once unless the options ask for a delay. Where the bundle has a joint program,
- * the batches of all its models that have requests are sent together (router_joint.c); no request
- * waits for requests of another model.
+ * whose first request is due first among the models that it serves; without promises that is the
+ * one that waits longest, counted from the SLO, so no model starves. Requests that cannot be
+ * answered in time are refused or dropped (admission.c). A batch is sent at once unless the options
+ * ask for a delay. Where the bundle has a joint program, the batches of all its models that have
+ * requests are sent together (router_joint.c); no request waits for requests of another model.
  *
  * The requests of a worker that dies return to where they stood in their queues. A request that was
  * in a dying worker runs alone from then on, so that a request that kills workers does not harm
@@ -17,6 +18,7 @@
 #include "runtime/server/router_int.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,7 @@ static const char *const answer_names[] = {[WEFT_ANSWER_OK] = "ok",
                                            [WEFT_ANSWER_NOT_FOUND] = "not found",
                                            [WEFT_ANSWER_UNSUPPORTED] = "unsupported",
                                            [WEFT_ANSWER_UNAVAILABLE] = "unavailable",
+                                           [WEFT_ANSWER_OVERLOADED] = "overloaded",
                                            [WEFT_ANSWER_INTERNAL] = "internal"};
 
 static void log_request(const weft_router *router, const weft_request *r, uint64_t took_ns)
@@ -69,7 +72,8 @@ static void finish(weft_router *router, weft_request *request)
         weft_histogram__add(&stats->duration, took_ns);
         weft_histogram__add(&stats->queued, request->queue_ns);
     }
-    stats->rejected += request->answer == WEFT_ANSWER_UNAVAILABLE;
+    stats->rejected +=
+        request->answer == WEFT_ANSWER_UNAVAILABLE || request->answer == WEFT_ANSWER_OVERLOADED;
     stats->pending--;
     router->n_pending--;
     log_request(router, request, took_ns);
@@ -80,6 +84,23 @@ static void finish(weft_router *router, weft_request *request)
 
 static void dispatch(weft_router *router);
 
+/* Whether the request joins the queue; false: its answer is set. */
+static bool admit(weft_router *router, router_model *model, weft_request *request)
+{
+    uint64_t late_by_ns = 0;
+    if (!weft_batch__admit(model, request))
+        return false;
+    if (!request->promised ||
+        weft_admission__can_meet(router, request, request->arrived_ns, &late_by_ns))
+        return true;
+    model->stats.refused++;
+    request->retry_after_ns = late_by_ns;
+    weft_request__set_answer(request, WEFT_ANSWER_OVERLOADED,
+                             "the request would be answered %.0f ms late",
+                             ceil((double)late_by_ns / 1e6));
+    return false;
+}
+
 void weft_router__submit(weft_router *router, weft_request *request)
 {
     router_model *model = &router->model[request->model];
@@ -88,6 +109,7 @@ void weft_router__submit(weft_router *router, weft_request *request)
                               ? request->timeout_us * 1000
                               : router->timeout_ns;
     request->deadline_ns = request->arrived_ns + timeout_ns;
+    weft_admission__promise(router, request);
     model->stats.pending++;
     router->n_pending++;
     if (router->draining)
@@ -96,10 +118,10 @@ void weft_router__submit(weft_router *router, weft_request *request)
         weft_request__set_answer(request, WEFT_ANSWER_NOT_FOUND,
                                  "the plan places model '%s' elsewhere", model->program->name);
     else if (model->n_queued >= QUEUE_MAX)
-        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE,
-                                 "the queue of model '%s' is full", model->program->name);
-    else if (weft_batch__admit(model, request)) {
-        weft_batch__push(model, request, false);
+        weft_request__set_answer(request, WEFT_ANSWER_OVERLOADED, "the queue of model '%s' is full",
+                                 model->program->name);
+    else if (admit(router, model, request)) {
+        weft_batch__push(model, request);
         dispatch(router);
         return;
     }
@@ -169,22 +191,41 @@ static double delay_us(const weft_router *router)
     return router->draining ? 0 : router->options->max_queue_delay_us;
 }
 
-static router_model *oldest_model(weft_router *router, const router_worker *worker, uint64_t now_ns)
+/* The model to run next. */
+static router_model *first_due(weft_router *router, const router_worker *worker, uint64_t now_ns)
 {
     router_model *best = NULL;
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
         router_model *m = &router->model[i];
         if (worker->serves[i] && m->head && weft_batch__is_due(m, delay_us(router), now_ns) &&
-            (!best || m->head->arrived_ns < best->head->arrived_ns))
+            (!best || m->head->due_ns < best->head->due_ns))
             best = m;
     }
     return best;
 }
 
-/* Takes a batch of the model for the worker and, by a joint program, batches of other models. */
-static void take_batches(weft_router *router, router_worker *w, router_model *m, uint64_t now_ns)
+/* Moves requests that would be late from the queue to `late`, a list by `next`. Returns the rows of
+ * the batch to take; 0: the queue is empty. */
+static int64_t drop_late(router_model *m, uint64_t now_ns, weft_request **late)
 {
-    joint_part part[JOINT_PARTS_MAX] = {{.rows = m->largest_bucket}};
+    admission_choice choice = weft_admission__choose(m, m->largest_bucket, now_ns);
+    for (; choice.drop > 0; choice.drop--) {
+        weft_request *r = m->head;
+        weft_batch__remove(m, r);
+        weft_request__set_answer(r, WEFT_ANSWER_OVERLOADED,
+                                 "the request would be answered too late");
+        r->next = *late;
+        *late = r;
+        m->stats.dropped++;
+    }
+    return m->head ? choice.most : 0;
+}
+
+/* Takes a batch of the model for the worker and, by a joint program, batches of other models. */
+static void take_batches(weft_router *router, router_worker *w, router_model *m, int64_t most,
+                         uint64_t now_ns)
+{
+    joint_part part[JOINT_PARTS_MAX] = {{.rows = most}};
     uint32_t model = (uint32_t)(m - router->model);
     const joint_query query = {.model = router->model,
                                .worker = router->worker,
@@ -261,15 +302,25 @@ static void prepare_sizes(weft_router *router)
 static void dispatch(weft_router *router)
 {
     uint64_t now_ns = weft_clock__now_ns();
+    weft_request *late = NULL;
     for (uint32_t i = 0; i < router->n_worker; i++) {
         router_worker *w = &router->worker[i];
-        router_model *m = can_take(w) ? oldest_model(router, w, now_ns) : NULL;
+        router_model *m = can_take(w) ? first_due(router, w, now_ns) : NULL;
+        int64_t most = 0;
+        while (m && (most = drop_late(m, now_ns, &late)) == 0)
+            m = first_due(router, w, now_ns);
         if (!m)
             continue;
-        take_batches(router, w, m, now_ns);
+        take_batches(router, w, m, most, now_ns);
         send_batches(router, w);
     }
     prepare_sizes(router);
+    while (late) { /* last: `done` may submit */
+        weft_request *r = late;
+        late = r->next;
+        r->next = NULL;
+        finish(router, r);
+    }
 }
 
 /* -- Events of workers ---------------------------------------------------------------------- */
@@ -303,6 +354,7 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
         if (w->part[k].n > 0) {
             weft_batch__give(model, &w->part[k], tensor, w->joint ? n : head->n_tensor, payload);
             weft_batch__count(model, &w->part[k], head, now_ns);
+            weft_admission__learn(model, w->part[k].padded_rows, now_ns - w->part[k].sent_ns);
         }
         for (uint32_t i = 0; i < n; i++)
             payload += (size_t)weft_numel(tensor[i].dim, tensor[i].rank) *
@@ -351,7 +403,7 @@ static void finish_batch(weft_router *router, router_batch *batch, bool separate
             continue;
         if (separate && r->answer != WEFT_ANSWER_OK) {
             r->attempts++;
-            weft_batch__push(&router->model[batch->model], r, true);
+            weft_batch__push(&router->model[batch->model], r);
         } else {
             finish(router, r);
         }
@@ -390,7 +442,7 @@ static void take_back(weft_router *router, router_batch *batch)
             continue;
         r->attempts++;
         if (r->attempts < ATTEMPTS_MAX) {
-            weft_batch__push(&router->model[batch->model], r, true);
+            weft_batch__push(&router->model[batch->model], r);
             continue;
         }
         weft_request__set_answer(r, WEFT_ANSWER_INTERNAL,
@@ -488,7 +540,7 @@ static void move_requests(router_worker *w, uint64_t now_ns)
                 continue;
             detach(w, batch, i);
             r->moved = true;
-            weft_batch__push(&w->router->model[batch->model], r, true);
+            weft_batch__push(&w->router->model[batch->model], r);
             moved = true;
         }
     }
@@ -645,7 +697,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
         err = weft_bundle_open_fd(router->bundle_fd, options->bundle, diag, &router->bundle);
     if (err == WEFT_ERR_OK) {
         router->model = calloc(router->bundle->n_program + 1, sizeof *router->model);
-        err = router->model ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+        router->shares = calloc(router->bundle->n_program + 1, sizeof *router->shares);
+        err = router->model && router->shares ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     }
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < router->bundle->n_program; i++) {
         router->model[i].program = &router->bundle->program[i];
@@ -691,6 +744,7 @@ void weft_router__destroy(weft_router *router)
     }
     free(router->worker);
     free(router->model);
+    free(router->shares);
     weft_joint__destroy(&router->joints);
     weft_bundle_close(router->bundle);
     if (router->bundle_fd >= 0)

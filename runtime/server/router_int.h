@@ -2,6 +2,7 @@
  *
  *   request.c           a request and its answer
  *   batch.c             queues of models; requests that run together, as messages
+ *   admission.c         which requests can be answered in time
  *   worker_channel.c    messages through the memory shared with a worker
  *   worker_process.c    process and socket of a worker; reports by events, knows no requests
  *   router_joint.c      which models of a joint program run together
@@ -28,9 +29,20 @@ void weft_request__set_answer(weft_request *request, weft_answer answer, const c
 
 /* -- Queues and batches (batch.c) ----------------------------------------------------------- */
 
+/* Time from sending a batch of this bucket to its answer: smoothed mean and mean deviation. */
+typedef struct batch_time {
+    int64_t rows;
+    double mean_ns, dev_ns;
+    bool first; /* measured once */
+} batch_time;
+
+enum { BATCH_TIMES_MAX = 64 };
+
 typedef struct router_model {
     const weft_bundle_program *program;
-    weft_request *head, *tail; /* queue, in order of arrival */
+    weft_request *head, *tail;        /* queue, in the order in which requests are due */
+    batch_time time[BATCH_TIMES_MAX]; /* ascending */
+    uint32_t n_time;
     uint32_t n_queued;
     int64_t largest_bucket; /* rows; 1 when it cannot be batched */
     weft_model_stats stats;
@@ -48,13 +60,15 @@ typedef struct router_batch {
 
 /* Checks the inputs of a request and sets its `rows`. false: its answer is set. */
 bool weft_batch__admit(const router_model *model, weft_request *request);
-/* Appends to the queue. `again`: inserts by time of arrival, where the request stood before it was
- * taken. */
-void weft_batch__push(router_model *model, weft_request *request, bool again);
+/* Inserts into the queue: before those that are due later, and of equal ones before those that
+ * arrived later, which is where a request stood before it was taken. */
+void weft_batch__push(router_model *model, weft_request *request);
 void weft_batch__remove(router_model *model, weft_request *request);
 /* Whether the queue, which is not empty, may be sent now: false while waiting up to delay_us (at
  * most a quarter of the model's SLO) may bring a fuller batch. */
 bool weft_batch__is_due(const router_model *model, double delay_us, uint64_t now_ns);
+/* Rows of the bucket at which a batch of so many rows runs. */
+int64_t weft_batch__padded(const router_model *model, int64_t rows);
 /* Rows of the bucket that the requests at the head of the queue will run at. 0: the first request
  * runs alone, or the queue is empty. */
 int64_t weft_batch__waiting(const router_model *model);
@@ -72,6 +86,27 @@ void weft_batch__give(const router_model *model, router_batch *batch,
 /* Adds an answered batch to the statistics of its model and requests. */
 void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
                        uint64_t now_ns);
+
+/* -- Admission (admission.c) ------------------------------------------------------------------ */
+
+/* Adds the time of an answered batch of a bucket. */
+void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns);
+/* Expected time of a batch with so many rows. 0: not known. */
+uint64_t weft_admission__batch_ns(const router_model *model, int64_t rows);
+/* Sets when the request, which has arrived, is due, and whether that is a promise. */
+void weft_admission__promise(const weft_router *router, weft_request *request);
+/* Whether the request can be answered before it is due, as far as is known. false: by how much it
+ * would be late. */
+bool weft_admission__can_meet(const weft_router *router, const weft_request *request,
+                              uint64_t now_ns, uint64_t *out_late_ns);
+
+/* What to do with a queue, which is not empty, before a batch of at most `most` rows is taken. */
+typedef struct admission_choice {
+    uint32_t drop; /* requests at its head that would be late */
+    int64_t most;  /* rows of the batch, then */
+} admission_choice;
+
+admission_choice weft_admission__choose(const router_model *model, int64_t most, uint64_t now_ns);
 
 /* -- Processes of workers (worker_process.c) ------------------------------------------------ */
 
@@ -278,6 +313,7 @@ struct weft_router {
     uint32_t n_worker;
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
+    bool *shares;       /* by model: scratch of admission.c */
     bool draining;
     weft_loop_source source; /* answers in shared memory */
     char failure[WORKER_WHY_MAX];

@@ -259,7 +259,8 @@ typedef enum weft_answer {
     WEFT_ANSWER_INVALID,     /* 400, INVALID_ARGUMENT */
     WEFT_ANSWER_NOT_FOUND,   /* 404, NOT_FOUND */
     WEFT_ANSWER_UNSUPPORTED, /* 501, UNIMPLEMENTED */
-    WEFT_ANSWER_UNAVAILABLE, /* 503, UNAVAILABLE: queue full, draining, deadline passed */
+    WEFT_ANSWER_UNAVAILABLE, /* 503, UNAVAILABLE: draining, deadline passed */
+    WEFT_ANSWER_OVERLOADED,  /* 503, RESOURCE_EXHAUSTED: queue full, or it would be late */
     WEFT_ANSWER_INTERNAL     /* 500, INTERNAL */
 } weft_answer;
 
@@ -281,11 +282,14 @@ typedef struct weft_request {
     weft_tensor *out;                       /* in the program's order; their data is `out_data` */
     uint8_t *out_data;
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
-    int64_t batch_rows; /* of the batch in which it ran, with padding; 0: it did not */
+    uint64_t retry_after_ns; /* OVERLOADED: when the same request might be in time */
+    int64_t batch_rows;      /* of the batch in which it ran, with padding; 0: it did not */
 
     /* For the router only. */
     struct weft_request *next, *prev; /* in the queue of the model */
-    uint64_t arrived_ns, deadline_ns;
+    uint64_t arrived_ns, deadline_ns; /* it is answered at its deadline at the latest */
+    uint64_t due_ns;                  /* order in the queue */
+    bool promised;                    /* an answer after due_ns is worth nothing */
     int64_t rows;      /* value of the batch symbol; 1 when the model cannot be batched */
     uint32_t attempts; /* workers that died or failed while running it */
     bool queued;
@@ -329,7 +333,8 @@ typedef struct weft_model_stats {
     uint64_t inference_count;   /* rows */
     uint64_t execution_count;   /* batches */
     weft_duration success, fail, queue, compute_input, compute_infer, compute_output;
-    uint64_t rejected;               /* of `fail`: queue full, draining, or deadline passed */
+    uint64_t rejected; /* of `fail`: queue full, would be late, draining, or deadline passed */
+    uint64_t refused, dropped;       /* of `rejected`: would be late, on arrival and in the queue */
     uint64_t pending;                /* requests accepted and not yet answered */
     weft_histogram duration, queued; /* of `success`: from arrival to answer; in the queue */
     weft_batch_stat batch[WEFT_BATCH_STATS_MAX]; /* ascending; further sizes are not counted */

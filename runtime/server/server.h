@@ -49,6 +49,13 @@ typedef struct weft_serve_restrictions {
 #define WEFT_MEMORY_AUTO      ((uint64_t)0)
 #define WEFT_MEMORY_UNLIMITED UINT64_MAX
 
+/* Which requests are refused when they would be answered too late. */
+typedef enum weft_admission_mode {
+    WEFT_ADMISSION_MODEL, /* those with a client's timeout, and those of models that ask for it */
+    WEFT_ADMISSION_SLO,   /* and those of all models with an SLO */
+    WEFT_ADMISSION_NONE
+} weft_admission_mode;
+
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
@@ -66,10 +73,11 @@ typedef struct weft_serve_options {
     uint32_t n_slice;
     uint64_t max_request_bytes; /* 0: 64 MiB */
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */
-    double max_queue_delay_us;  /* time that a batch may wait for more requests; 0: none */
-    double request_timeout_s;   /* 0: 30 */
-    double drain_timeout_s;     /* 0: 30 */
-    double start_timeout_s;     /* time for a worker to prepare its models; 0: 300 */
+    weft_admission_mode admission;
+    double max_queue_delay_us; /* time that a batch may wait for more requests; 0: none */
+    double request_timeout_s;  /* 0: 30 */
+    double drain_timeout_s;    /* 0: 30 */
+    double start_timeout_s;    /* time for a worker to prepare its models; 0: 300 */
     double stall_timeout_s; /* a worker that shows no sign of life for so long gets no requests; 0:
                              * 0.3 */
     bool trust_bundle;      /* map the file itself: nobody overwrites or truncates it */

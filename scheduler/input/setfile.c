@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct raw_model {
-    char *name, *file, *profile, *slo, *rate;
+    char *name, *file, *profile, *slo, *rate, *admission;
 } raw_model;
 
 typedef struct raw_variant {
@@ -52,6 +52,7 @@ static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("profile", OPT, raw_model, profile, 1, PATH_BYTES_MAX),
     CYAML_FIELD_STRING_PTR("slo", OPT, raw_model, slo, 1, 64),
     CYAML_FIELD_STRING_PTR("rate", OPT, raw_model, rate, 1, 64),
+    CYAML_FIELD_STRING_PTR("admission", OPT, raw_model, admission, 1, 64),
     CYAML_FIELD_IGNORE("dims", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_IGNORE("values", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_END,
@@ -265,6 +266,19 @@ static weft_err refuse_name(const reader *rd, weft_where where, const char *what
                            what);
 }
 
+/* `model` has its SLO. */
+static weft_err read_admission(const reader *rd, weft_where where, const char *text,
+                               weft_set_model *model)
+{
+    model->admit_by_slo = text && strcmp(text, "slo") == 0;
+    if (text && !model->admit_by_slo && strcmp(text, "all") != 0)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "admission: '%s' is neither 'slo' nor 'all'", text);
+    if (model->admit_by_slo && !(model->slo_us > 0))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "admission: slo needs an 'slo'");
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *node,
                            weft_set_model *out)
 {
@@ -278,6 +292,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
                                "model has neither 'file' nor 'profile'");
     WEFT_TRY(read_target(rd, where, raw->slo, raw->rate, &model.slo_us, &model.rate_per_s));
+    WEFT_TRY(read_admission(rd, where, raw->admission, &model));
     model.file = resolve_path(rd, raw->file);
     model.profile = resolve_path(rd, raw->profile);
     WEFT_TRY(read_dims(rd, node, &model));

@@ -222,7 +222,7 @@ static void ask(place *p, uint32_t model, int64_t rows)
 {
     p->in[model] = (weft_tensor){.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {rows, 4}};
     p->request[model] = (weft_request){.model = model, .in = &p->in[model], .rows = rows};
-    weft_batch__push(&p->model[model], &p->request[model], false);
+    weft_batch__push(&p->model[model], &p->request[model]);
 }
 
 /* Worker 0 prepares all combinations. */

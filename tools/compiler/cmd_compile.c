@@ -266,7 +266,9 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
         const weft_set_model *model = sources->model[i];
         out[i] = (weft_codegen_model){0};
         if (model)
-            out[i] = (weft_codegen_model){.slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
+            out[i] = (weft_codegen_model){.slo_us = model->slo_us,
+                                          .rate_per_s = model->rate_per_s,
+                                          .admit_by_slo = model->admit_by_slo};
     }
     WEFT_TRY(profile_device(sources, sources->module, "cpu", how, arena, diag, out));
     if (!wants_gpu)

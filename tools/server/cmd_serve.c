@@ -82,6 +82,20 @@ static int take_memory(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "--worker-memory takes bytes such as 4GiB or off, not '%s'", arg);
 }
 
+static int take_admission(void *at, const weft_verb *verb, char *arg)
+{
+    static const char *const modes[] = {[WEFT_ADMISSION_MODEL] = "model",
+                                        [WEFT_ADMISSION_SLO] = "slo",
+                                        [WEFT_ADMISSION_NONE] = "none"};
+    weft_serve_options *serve = at;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        if (strcmp(arg, modes[i]) == 0) {
+            serve->admission = (weft_admission_mode)i;
+            return 0;
+        }
+    return weft_tool_usage(verb, "--admission is model, slo or none, not '%s'", arg);
+}
+
 static int take_log_format(void *at, const weft_verb *verb, char *arg)
 {
     weft_serve_options *serve = at;
