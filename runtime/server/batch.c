@@ -199,7 +199,7 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
         if (alone || batch->rows >= most)
             break;
     }
-    if (!can_batch(p) || batch->rows <= 0 || batch->rows > model->largest_bucket) {
+    if (!can_batch(p) || batch->rows <= 0 || batch->rows > weft_batch__largest(p)) {
         batch->padded_rows = batch->rows;
         return;
     }

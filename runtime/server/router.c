@@ -206,9 +206,9 @@ static router_model *first_due(weft_router *router, const router_worker *worker,
 
 /* Moves requests that would be late from the queue to `late`, a list by `next`. Returns the rows of
  * the batch to take; 0: the queue is empty. */
-static int64_t drop_late(router_model *m, uint64_t now_ns, weft_request **late)
+static int64_t drop_late(router_model *m, int64_t most, uint64_t now_ns, weft_request **late)
 {
-    admission_choice choice = weft_admission__choose(m, m->largest_bucket, now_ns);
+    admission_choice choice = weft_admission__choose(m, most, now_ns);
     for (; choice.drop > 0; choice.drop--) {
         weft_request *r = m->head;
         weft_batch__remove(m, r);
@@ -307,7 +307,7 @@ static void dispatch(weft_router *router)
         router_worker *w = &router->worker[i];
         router_model *m = can_take(w) ? first_due(router, w, now_ns) : NULL;
         int64_t most = 0;
-        while (m && (most = drop_late(m, now_ns, &late)) == 0)
+        while (m && (most = drop_late(m, w->most[m - router->model], now_ns, &late)) == 0)
             m = first_due(router, w, now_ns);
         if (!m)
             continue;
@@ -609,20 +609,64 @@ static uint64_t on_idle(void *user)
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
+/* A batch that is planned needs a bucket: memory is planned for it, and its time was estimated. */
+static weft_err check_batch(const weft_router *router, const weft_bundle_program *p, uint32_t batch,
+                            weft_diag *diag)
+{
+    const weft_where where = {.file = router->options->bundle, .item = p->name};
+    char text[160] = "no batches";
+    size_t len = 0;
+    bool batched = weft_batch__largest(p) > 0;
+    for (uint32_t i = 0; i < p->n_bucket && batched; i++) {
+        int64_t rows = p->bucket[i].symbol[p->batch_symbol];
+        if (rows == batch)
+            return WEFT_ERR_OK;
+        if (len < sizeof text - 24)
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%lld", len ? ", " : "",
+                                    (long long)rows);
+    }
+    if (batch <= 1)
+        return WEFT_ERR_OK;
+    return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                           "the plan has batches of %u, the bundle %s; compile it for this plan: "
+                           "weft compile SET --plan PLAN",
+                           batch, text);
+}
+
 static weft_err set_served(weft_router *router, router_worker *worker, weft_diag *diag)
 {
     const weft_serve_slice *slice = worker->process.slice;
+    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
+        worker->most[i] = router->model[i].largest_bucket;
+        worker->serves[i] = slice->n_model == 0;
+    }
     for (uint32_t i = 0; i < slice->n_model; i++) {
         const weft_bundle_program *p = weft_bundle_find(router->bundle, slice->model[i]);
+        uint32_t batch = slice->batch ? slice->batch[i] : 0;
         if (!p)
             return weft_diag_error(diag, WEFT_ERR_INPUT,
                                    (weft_where){.file = router->options->bundle},
                                    "the bundle has no model '%s'", slice->model[i]);
-        worker->serves[p - router->bundle->program] = true;
+        WEFT_TRY(check_batch(router, p, batch, diag));
+        size_t at = (size_t)(p - router->bundle->program);
+        worker->serves[at] = true;
+        if (batch > 0 && batch < worker->most[at])
+            worker->most[at] = batch;
     }
-    for (uint32_t i = 0; i < router->bundle->n_program && slice->n_model == 0; i++)
-        worker->serves[i] = true;
     return WEFT_ERR_OK;
+}
+
+/* No queue waits for a batch that no worker takes. */
+static void limit_batches(weft_router *router)
+{
+    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
+        int64_t most = 0;
+        for (uint32_t k = 0; k < router->n_worker; k++)
+            if (router->worker[k].serves[i] && router->worker[k].most[i] > most)
+                most = router->worker[k].most[i];
+        if (most > 0)
+            router->model[i].largest_bucket = most;
+    }
 }
 
 /* Allocates what the worker needs while it runs, for the largest joint program. */
@@ -635,10 +679,12 @@ static weft_err allocate_worker(const weft_bundle *b, router_worker *w)
         inputs = p->n_input > inputs ? p->n_input : inputs;
     }
     w->serves = calloc((size_t)b->n_program + 1, sizeof *w->serves);
+    w->most = calloc((size_t)b->n_program + 1, sizeof *w->most);
     w->part = calloc(parts, sizeof *w->part);
     w->answered = calloc(parts, sizeof *w->answered);
     w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
-    return w->serves && w->part && w->answered && w->prepare_in ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    return w->serves && w->most && w->part && w->answered && w->prepare_in ? WEFT_ERR_OK
+                                                                           : WEFT_ERR_NOMEM;
 }
 
 static weft_err create_workers(weft_router *router, weft_diag *diag)
@@ -710,6 +756,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);
     if (err == WEFT_ERR_OK)
+        limit_batches(router);
+    if (err == WEFT_ERR_OK)
         err = weft_joint__create(router->bundle, router->n_worker, &router->joints);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
@@ -738,6 +786,7 @@ void weft_router__destroy(weft_router *router)
             close(w->process.pulse_fd);
         weft_worker__close_channel(&w->process);
         free(w->serves);
+        free(w->most);
         free(w->part);
         free(w->answered);
         free(w->prepare_in);

@@ -44,7 +44,9 @@ typedef struct router_model {
     batch_time time[BATCH_TIMES_MAX]; /* ascending */
     uint32_t n_time;
     uint32_t n_queued;
-    int64_t largest_bucket; /* rows; 1 when it cannot be batched */
+    /* Rows of a batch at most, on any worker: of the largest bucket, or what the plan allows; 1
+     * when the model cannot be batched. */
+    int64_t largest_bucket;
     weft_model_stats stats;
 } router_model;
 
@@ -249,6 +251,7 @@ typedef struct router_worker {
     weft_router *router;
     worker_process process;
     bool *serves;           /* by model */
+    int64_t *most;          /* by model: rows of a batch at most */
     router_joint *joint;    /* NULL: one model's own program */
     bool prepares;          /* prepares the sizes `prepare_in` of the joint program; no batch */
     uint64_t prepare_by_ns; /* after this time it counts as hung */

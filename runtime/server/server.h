@@ -13,6 +13,8 @@ typedef struct weft_serve_slice {
     const uint32_t *cpu; /* CPU set; NULL: inherited */
     uint32_t n_cpu;
     const char *const *model; /* models that this slice serves; n_model 0: all */
+    const uint32_t *batch;    /* by model of `model`: rows of a batch at most, 0: of the largest
+                               * bucket;    NULL: no limits */
     uint32_t n_model;
     const char *name;       /* for messages and metrics: "gpu 0, 1g.18gb at slot 4"; NULL: none */
     const char *gpu;        /* UUID of the whole GPU; NULL: no GPU */

@@ -317,7 +317,9 @@ static void test_batch__queues_are_bounded(void **state)
     weft_bundle bundle = {.program = &p, .n_program = 1};
     router_model model = {.program = &p, .largest_bucket = 1};
     bool serves = true;
-    router_worker worker = {.serves = &serves, .process = {.state = WORKER_STARTING}};
+    int64_t most = 1;
+    router_worker worker = {
+        .serves = &serves, .most = &most, .process = {.state = WORKER_STARTING}};
     weft_router router = {.options = &options,
                           .bundle = &bundle,
                           .model = &model,
@@ -358,7 +360,9 @@ static void test_batch__models_without_worker(void **state)
     weft_bundle bundle = {.program = &p, .n_program = 1};
     router_model model = {.program = &p, .largest_bucket = 1};
     bool serves = false;
-    router_worker worker = {.serves = &serves, .process = {.state = WORKER_STARTING}};
+    int64_t most = 1;
+    router_worker worker = {
+        .serves = &serves, .most = &most, .process = {.state = WORKER_STARTING}};
     weft_router router = {.options = &options,
                           .bundle = &bundle,
                           .model = &model,

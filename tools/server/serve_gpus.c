@@ -341,6 +341,7 @@ static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g,
                           .plan_bytes = g->mem_bytes,
                           .model = g->model,
                           .n_model = g->n_model,
+                          .batch = g->batch,
                           .env = env};
     if (c.profile[0] && !mig)
         return weft_diag_error(m->diag, WEFT_ERR_NODEV, (weft_where){.item = name},

@@ -65,8 +65,12 @@ static void add_placement(weft_slice_groups *groups, const weft_placement *p, we
     size_t n = weft_family_models(p->model, arena, &model);
     g->model = weft_arena_grow(arena, g->model, g->n_model * sizeof *g->model,
                                (g->n_model + n) * sizeof *g->model);
-    for (size_t i = 0; i < n; i++)
+    g->batch = weft_arena_grow(arena, g->batch, g->n_model * sizeof *g->batch,
+                               (g->n_model + n) * sizeof *g->batch);
+    for (size_t i = 0; i < n; i++) { /* a family's batch is that of all its models */
+        g->batch[g->n_model] = p->batch / n > 0 ? p->batch / (uint32_t)n : 1;
         g->model[g->n_model++] = model[i];
+    }
     g->procs = p->procs > g->procs ? p->procs : g->procs;
     g->mem_bytes = known ? g->mem_bytes + p->mem_bytes : 0;
 }
@@ -95,6 +99,7 @@ static weft_err on_cpus(const weft_slices_options *options, const weft_slice_gro
                                    g->first->slice);
         WEFT_TRY(cut(out, cores, &at, diag));
         out->at[out->n - 1].model = g->model;
+        out->at[out->n - 1].batch = g->batch;
         out->at[out->n - 1].n_model = g->n_model;
     }
     return WEFT_ERR_OK;

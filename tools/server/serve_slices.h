@@ -43,6 +43,7 @@ typedef struct weft_slice_group {
     uint32_t device, slice_id;
     const weft_placement *first;
     const char **model;
+    uint32_t *batch; /* by model: as planned */
     uint32_t n_model, procs;
     uint64_t mem_bytes; /* sum over its models; 0: one is unknown */
 } weft_slice_group;
