@@ -9,6 +9,20 @@
 
 static const uint32_t one_process = 1;
 
+/* What an execution uses over time, as parts of the whole device; zeroes if it takes no time. */
+static weft_usehist make_use(const weft_slice *slice, const weft_estimate *e)
+{
+    weft_usehist_time sum = {{{0}}};
+    for (size_t i = 0; i < e->n; i++) {
+        const weft_cost *c = &e->kernel[i].cost;
+        weft_usehist_add(&sum, c->creq, c->bandwidth_gbps / slice->gpu->bandwidth_gbps, c->time_us);
+    }
+    weft_usehist_add(&sum, 0, 0, e->total.time_us - e->device_us);
+    weft_usehist use = {{{0}}};
+    (void)weft_usehist_make(&sum, &use);
+    return use;
+}
+
 static weft_err make_point(const weft_slice *slice, uint32_t batch, uint32_t procs,
                            const weft_estimate *e, const weft_contender *alone, weft_diag *diag,
                            weft_profile_point *out)
@@ -54,9 +68,13 @@ weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_
             weft_arena_mark inner = weft_arena_get_mark(arena);
             WEFT_TRY(weft_estimate_workload(&work, &slice[s], options, arena, diag, &e));
             weft_contender alone = weft_contention_demand(&e, &slice[s]);
-            for (size_t p = 0; p < n_procs; p++)
-                WEFT_TRY(make_point(&slice[s], batch[b], procs[p], &e, &alone, diag,
-                                    &point[(s * n_batch + b) * n_procs + p]));
+            weft_usehist use = make_use(&slice[s], &e);
+            for (size_t p = 0; p < n_procs; p++) {
+                weft_profile_point *to = &point[(s * n_batch + b) * n_procs + p];
+                WEFT_TRY(make_point(&slice[s], batch[b], procs[p], &e, &alone, diag, to));
+                if (procs[p] == 1)
+                    to->use = use;
+            }
             weft_arena_reset(arena, inner);
         }
         weft_arena_reset(arena, mark);

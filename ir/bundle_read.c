@@ -503,6 +503,17 @@ static bool copy_name(char *to, size_t size, const char *from)
     return true;
 }
 
+/* false: neither 64 parts that sum to 255 nor nothing. */
+static bool read_use(const ProtobufCBinaryData *m, weft_usehist *out)
+{
+    if (m->len == 0)
+        return true;
+    if (m->len != sizeof out->part)
+        return false;
+    memcpy(out->part, m->data, sizeof out->part);
+    return weft_usehist_is_known(out);
+}
+
 static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
 {
     p->share = m->share;
@@ -520,7 +531,8 @@ static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
            copy_name(p->cost.source, sizeof p->cost.source, m->source) && is_amount(p->share) &&
            is_amount(p->throughput_per_s) && is_amount(p->cost.time_us) &&
            is_amount(p->cost.creq) && is_amount(p->cost.bandwidth_gbps) &&
-           is_amount(p->cost.energy_j) && is_amount(p->cost.expected_error);
+           is_amount(p->cost.energy_j) && is_amount(p->cost.expected_error) &&
+           read_use(&m->use, &p->use);
 }
 
 static weft_err read_profile(weft_bundle__reader *r, const Weft__Bundle__Program *m)

@@ -300,6 +300,8 @@ static void put_profile(writer *w, const weft_profile *profile, Weft__Bundle__Pr
         m->energy_j = p->cost.energy_j;
         m->expected_error = p->cost.expected_error;
         m->source = borrow(p->cost.source);
+        if (weft_usehist_is_known(&p->use))
+            m->use = (ProtobufCBinaryData){sizeof p->use.part, (uint8_t *)p->use.part};
     }
 }
 

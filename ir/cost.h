@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/slice_name.h"
+#include "base/use_histogram.h"
 #include "ops/work.h"
 
 #include <stddef.h>
@@ -33,6 +34,7 @@ typedef struct weft_profile_point {
     uint32_t procs;          /* processes of this model sharing the slice, 1 without MPS */
     double throughput_per_s; /* measured, of all processes; 0: batch * procs / time */
     weft_cost cost;          /* of one execution of one batch */
+    weft_usehist use;        /* over the run, as parts of the device; zeroes: not known */
 } weft_profile_point;
 
 typedef struct weft_profile {

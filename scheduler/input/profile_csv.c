@@ -2,8 +2,9 @@
  *
  * weft      The header names the columns, in any order. Required: device, slice, batch and time_us.
  *           Optional: procs (default 1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps,
- *           energy_j, expected_error (default 0.05), source (default "measured") and host_us, what
- *           a request costs besides its execution (the largest of all rows holds).
+ *           energy_j, expected_error (default 0.05), source (default "measured"), use over time
+ *           (base/use_histogram.h; empty: not known) and host_us, what a request costs besides its
+ *           execution (the largest of all rows holds).
  * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
  *           A100 80 GB, batch, MPS processes in the instance, inferences per second of one process,
  *           seconds per batch. A row with throughput 0 ran out of memory or was not measured, and
@@ -41,6 +42,7 @@ typedef enum column {
     COL_ERROR,
     COL_SOURCE,
     COL_HOST,
+    COL_USE,
     COL_COUNT
 } column;
 
@@ -58,6 +60,7 @@ static const char *const column_name[COL_COUNT] = {
     [COL_ERROR] = "expected_error",
     [COL_SOURCE] = "source",
     [COL_HOST] = "host_us",
+    [COL_USE] = "use",
 };
 
 static const char parvagpu_header[] = "Mig instance,Batch size,Workload Number,Throughput,Latency";
@@ -102,6 +105,17 @@ static weft_err read_word(const profile_reader *in, const char *text, const char
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                "%s: '%s' has more than %zu bytes", name, text, size - 1);
     memcpy(out, text, strlen(text) + 1);
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_use(const profile_reader *in, const char *text, weft_usehist *out)
+{
+    if (!weft_usehist_parse(text, out))
+        return weft_diag_error(
+            in->diag, WEFT_ERR_INPUT, in->csv->where,
+            "use: '%.40s' is not a list such as '00:100 52:155' with levels 0 to "
+            "7 and parts that sum to 255",
+            text);
     return WEFT_ERR_OK;
 }
 
@@ -212,6 +226,8 @@ static weft_err read_field(const profile_reader *in, column c, const char *text,
         return read_number(in, text, name, &p->cost.energy_j);
     case COL_ERROR:
         return read_number(in, text, name, &p->cost.expected_error);
+    case COL_USE:
+        return text[0] ? read_use(in, text, &p->use) : WEFT_ERR_OK;
     case COL_HOST: /* of the profile, not of a point */
     case COL_COUNT:
         break;

@@ -38,6 +38,11 @@
  *   models is the compiler's task here: a merge group comes as one model with a profile of its
  *   own. A plan in force stays until a rate moves by 500/s or 10 % (usher_keep.c).
  *
+ * Over time: with measure=1 (peak), 2 (90 %) or 3 (expected loss of at most eps), Creq is taken
+ * from the use over time of the profile instead of its mean, and Mreq is the larger of memory and
+ * bandwidth so measured. 1 is the letter of the paper's section 2, "at any point of the run": where
+ * any kernel fills the device it is 100 %, so that the placement becomes exclusive.
+ *
  * Parameters: alternate=0, divide=0 (groups by name), sort=0: ablations of the paper.
  * trigger=0.1 (0: always plan anew). full=1: every combination (slow, for tests). degree=6: RD
  * up to that many times c. eps=0.05. stats=1: a note with the numbers of combinations, of those
@@ -214,22 +219,24 @@ static weft_err place_groups(placer *b)
 
 static bool read_options(const weft_problem *problem, weft_diag *diag, weft_usher_options *out)
 {
-    static const char *const keys[] = {"alternate", "divide", "sort", "full",    "wait",
-                                       "stats",     "degree", "eps",  "trigger", NULL};
-    double value[9];
-    static const double otherwise[9] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05, 0.1};
+    static const char *const keys[] = {"alternate", "divide", "sort",    "full",    "wait", "stats",
+                                       "degree",    "eps",    "trigger", "measure", NULL};
+    double value[10];
+    static const double otherwise[10] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05, 0.1, 0};
     for (uint32_t i = 0; keys[i]; i++)
         if (!weft_parameter__number(problem, keys, keys[i], otherwise[i], diag, &value[i]))
             return false;
-    *out = (weft_usher_options){.no_alternate = !(value[0] > 0),
-                                .no_divide = !(value[1] > 0),
-                                .no_sort = !(value[2] > 0),
-                                .full = value[3] > 0,
-                                .wait = value[4] > 0,
-                                .stats = value[5] > 0,
-                                .degree = (uint32_t)fmax(1, fmin(value[6], WEFT_USHER_DEGREES)),
-                                .eps = value[7] >= 0 ? value[7] : 0,
-                                .trigger = value[8]};
+    *out = (weft_usher_options){
+        .no_alternate = !(value[0] > 0),
+        .no_divide = !(value[1] > 0),
+        .no_sort = !(value[2] > 0),
+        .full = value[3] > 0,
+        .wait = value[4] > 0,
+        .stats = value[5] > 0,
+        .degree = (uint32_t)fmax(1, fmin(value[6], WEFT_USHER_DEGREES)),
+        .eps = value[7] >= 0 ? value[7] : 0,
+        .trigger = value[8],
+        .measure = (weft_usher_measure)fmax(0, fmin(value[9], WEFT_USHER_EXPECTED))};
     return true;
 }
 

@@ -15,6 +15,15 @@ enum {
     WEFT_USHER_EFFORT = 200000,
 };
 
+/* What the compute that a model requires, and the bandwidth, are taken from: the profile's mean, or
+ * its use over time. */
+typedef enum weft_usher_measure {
+    WEFT_USHER_MEAN,
+    WEFT_USHER_PEAK,    /* the highest level of the run (section 2 of the paper) */
+    WEFT_USHER_P90,     /* that covers 90 % of the time */
+    WEFT_USHER_EXPECTED /* the least level that the run exceeds by at most eps of its mean */
+} weft_usher_measure;
+
 typedef struct weft_usher_options {
     bool no_alternate, no_divide, no_sort;
     bool full;       /* every combination, without pruning */
@@ -22,7 +31,8 @@ typedef struct weft_usher_options {
     bool stats;      /* adds a note with the numbers of the search */
     uint32_t degree; /* greatest multiple of c, 1..6 */
     double eps;      /* slow-down that is considered none */
-    double trigger;  /* part of its rate by which a model must move for a new plan */
+    weft_usher_measure measure;
+    double trigger; /* part of its rate by which a model must move for a new plan */
 } weft_usher_options;
 
 typedef struct weft_usher_type {

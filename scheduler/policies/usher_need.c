@@ -30,6 +30,26 @@ static uint32_t percent_of(const weft_option *o)
     return o->spec.kind == WEFT_SLICE_WHOLE ? 100 : o->spec.percent;
 }
 
+/* The requirement of a run over time, a part of the device. */
+static double required(const weft_usher_options *options, const weft_usehist *use,
+                       weft_usehist_kind kind)
+{
+    double mean = weft_usehist_mean(use, kind);
+    if (options->measure != WEFT_USHER_EXPECTED)
+        return weft_usehist_quantile(use, kind, options->measure == WEFT_USHER_PEAK ? 1 : 0.9);
+    for (int i = 0; i < WEFT_USEHIST_LEVELS; i++) {
+        double level = (double)i / (WEFT_USEHIST_LEVELS - 1);
+        if (weft_usehist_above(use, kind, level) <= options->eps * mean)
+            return level;
+    }
+    return 1;
+}
+
+static bool is_over_time(const weft_usher *u, const weft_profile_point *point)
+{
+    return u->options.measure != WEFT_USHER_MEAN && weft_usehist_is_known(&point->use);
+}
+
 /* The smallest share that is at least Creq: the estimator's, if the profile has it, else the share
  * whose speed is within eps of the whole device. The batch must keep the SLO on the share. NULL:
  * the model cannot run there. */
@@ -47,6 +67,8 @@ static const weft_option *find_share(const weft_usher *u, uint32_t demand, uint3
     if (!all)
         return NULL;
     double creq = all->point->cost.creq * 100;
+    if (is_over_time(u, all->point))
+        creq = 100 * required(&u->options, &all->point->use, WEFT_USEHIST_COMPUTE);
     for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
         const weft_option *o = &builder->option[demand][i];
         if (!is_usable(o) || o->row != row || o->point->batch != batch)
@@ -59,11 +81,15 @@ static const weft_option *find_share(const weft_usher *u, uint32_t demand, uint3
     return found ? found : all;
 }
 
-/* Memory in thousandths of the device, rounded up. */
-static uint32_t memory_parts(const weft_option *o)
+/* Memory in thousandths of the device, rounded up; over time the larger of memory and bandwidth. */
+static uint32_t memory_parts(const weft_usher *u, const weft_option *o)
 {
     double has = (double)o->spec.mem_bytes;
     double parts = has > 0 ? ceil((double)o->mem_bytes * WEFT_USHER_MEM / has) : 0;
+    if (is_over_time(u, o->point)) {
+        double part = required(&u->options, &o->point->use, WEFT_USEHIST_BANDWIDTH);
+        parts = fmax(parts, ceil(part * WEFT_USHER_MEM - 1e-6));
+    }
     return (uint32_t)fmin(parts, WEFT_USHER_MEM + 1);
 }
 
@@ -88,7 +114,7 @@ static void fill_needs(const weft_usher *u, const weft_usher_model *m, uint32_t 
             continue;
         uint32_t percent = percent_of(o);
         need[g].c = percent < PERCENT_MIN ? PERCENT_MIN : percent;
-        need[g].m = memory_parts(o);
+        need[g].m = memory_parts(u, o);
         need[g].rate_per_s = o->peak_per_s;
         if (need[g].m > WEFT_USHER_MEM)
             need[g].option = NULL;

@@ -36,6 +36,16 @@ expect 0 "$WEFT" estimate m.weft --gpu h200 --share 30% --batch 8 --procs 2
 has out '2 processes'
 expect 0 "$WEFT" inspect m.weft --format json
 jq -e '[.models[0].profile[].procs] | max == 3' out >/dev/null || die "$(shown out)"
+# Points of one process say what they use over time; their parts sum to 255.
+jq -e '[.models[0].profile[] | select(.procs == 1) | .use | [scan(":([0-9]+)")[0] | tonumber] | add == 255] | all' \
+    out >/dev/null || die "$(shown out)"
+jq -e '[.models[0].profile[] | select(.procs > 1) | .use == null] | all' out >/dev/null || die "$(shown out)"
+printf 'device,slice,batch,time_us,use\nh200,,1,100,00:1 11:253\n' >bad.csv
+printf 'models:\n  - {name: m, profile: bad.csv, slo: 50ms, rate: 1/s}\n' >bad.yaml
+expect 1 "$WEFT" plan bad.yaml --fleet fleet.yaml
+has err 'sum to 255'
+printf 'device,slice,batch,time_us\nh200,,1,100\n' >bad.csv # profiles without it stay readable
+expect 0 "$WEFT" plan bad.yaml --fleet fleet.yaml
 # More processes never reduce total throughput, and never make one process faster.
 awk -F, 'NR > 1 { if ($4 > 1 && ($5 < last_us * 0.999999 || $6 < last_s * 0.999999)) { print; bad = 1 }
     last_us = $5; last_s = $6 } END { exit bad }' p.csv >worse || die "$(shown worse)"

@@ -95,6 +95,7 @@ typedef struct cell {
     double time_us[SHARES]; /* share i: (i + 1) * 10 % */
     double occupancy, need;
     double bandwidth; /* all three are fractions of the whole device */
+    weft_usehist use; /* achieved occupancy and bandwidth over time */
     double mem_bytes, of_bytes;
 } cell;
 
@@ -139,6 +140,20 @@ static double mean_occupancy(const weft_estimate *e)
     return time_us > 0 ? sum / fmax(time_us, e->total.time_us) : 0;
 }
 
+static weft_usehist use_over_time(const weft_estimate *e, double device_gbps)
+{
+    weft_usehist_time sum = {{{0}}};
+    weft_usehist use = {{{0}}};
+    for (size_t i = 0; i < e->n; i++) {
+        const weft_kernel_cost *k = &e->kernel[i];
+        weft_usehist_add(&sum, k->usage.occ_elapsed, k->cost.bandwidth_gbps / device_gbps,
+                         k->cost.time_us);
+    }
+    weft_usehist_add(&sum, 0, 0, e->total.time_us - e->device_us);
+    (void)weft_usehist_make(&sum, &use);
+    return use;
+}
+
 static void estimate_cell(const weft_workload *work, const weft_slice *slice, weft_arena *arena,
                           weft_diag *diag, const char *name, cell *out)
 {
@@ -154,6 +169,7 @@ static void estimate_cell(const weft_workload *work, const weft_slice *slice, we
             out->need = e.creq.max;
             out->bandwidth = e.total.bandwidth_gbps / slice[s].bandwidth_gbps;
             out->mem_bytes = (double)e.total.mreq_bytes;
+            out->use = use_over_time(&e, slice[s].bandwidth_gbps);
         }
         weft_arena_reset(arena, mark);
     }
@@ -210,16 +226,18 @@ static int write_estimates(void)
     fputs("network,device,batch,occupancy,need,bandwidth,mem_bytes", f);
     for (int s = 0; s < SHARES; s++)
         fprintf(f, ",us_%d", 10 * (s + 1));
-    fputc('\n', f);
+    fputs(",use\n", f);
     for (int i = 0; i < MODELS; i++)
         for (int t = 0; t < TYPES; t++)
             for (int b = 0; b < BATCHES; b++) {
                 const cell *c = &cells[i][t][b];
+                char use[WEFT_USEHIST_TEXT_MAX];
                 fprintf(f, "%s,%s,%d,%.4f,%.4f,%.4f,%.0f", network[i], type_name[t], 4 << b,
                         c->occupancy, c->need, c->bandwidth, c->mem_bytes);
                 for (int s = 0; s < SHARES; s++)
                     fprintf(f, ",%.0f", c->time_us[s]);
-                fputc('\n', f);
+                weft_usehist_format(&c->use, use);
+                fprintf(f, ",%s\n", use);
             }
     return fclose(f) == 0 ? 0 : 1;
 }
@@ -228,7 +246,7 @@ static int write_estimates(void)
  * match. */
 static bool read_cell(FILE *f, int model, int type, int batch, cell *out)
 {
-    char line[512], want[128];
+    char line[1024], want[128];
     int at = 0;
     int len = snprintf(want, sizeof want, "%s,%s,%d,", network[model], type_name[type], batch);
     if (!fgets(line, sizeof line, f) || strncmp(line, want, (size_t)len) != 0 ||
@@ -241,7 +259,8 @@ static bool read_cell(FILE *f, int model, int type, int batch, cell *out)
             return false;
         out->time_us[s] = strtod(next + 1, &next);
     }
-    return true;
+    next[strcspn(next, "\n")] = 0;
+    return *next == ',' && weft_usehist_parse(next + 1, &out->use);
 }
 
 static bool read_estimates(void)
@@ -289,7 +308,7 @@ static void fill_point(world w, const cell *c, int t, int b, int s, bool mreq, b
         creq = fmax(0.01, fmax(memory, c->bandwidth));
         memory = most = fmin(was, 0.999);
     }
-    weft_profile_point p = {.share = share, .batch = 4u << b, .procs = 1};
+    weft_profile_point p = {.share = share, .batch = 4u << b, .procs = 1, .use = c->use};
     snprintf(p.device, sizeof p.device, "%s", type_name[t]);
     if (s < SHARES - 1)
         snprintf(p.slice, sizeof p.slice, "%d%%", 10 * (s + 1));

@@ -197,6 +197,15 @@ static json_t *program_buckets(const weft_bundle_program *p)
     return buckets;
 }
 
+static json_t *profile_use(const weft_usehist *use)
+{
+    char text[WEFT_USEHIST_TEXT_MAX];
+    if (!weft_usehist_is_known(use))
+        return json_null();
+    weft_usehist_format(use, text);
+    return json_string(text);
+}
+
 static json_t *program_profile(const weft_bundle_program *p)
 {
     json_t *profile = json_array();
@@ -216,6 +225,7 @@ static json_t *program_profile(const weft_bundle_program *p)
         json_object_set_new(point, "energy_j", json_real(from->cost.energy_j));
         json_object_set_new(point, "source", weft_tool_json_name(from->cost.source));
         json_object_set_new(point, "expected_error", json_real(from->cost.expected_error));
+        json_object_set_new(point, "use", profile_use(&from->use));
         json_array_append_new(profile, point);
     }
     return profile;

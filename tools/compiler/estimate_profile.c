@@ -15,7 +15,7 @@ weft_err weft_tool_write_profile(const weft_profile *profile, const char *path, 
 {
     weft_buf text = {0};
     weft_buf_puts(&text, "device,slice,batch,procs,time_us,throughput_per_s,creq,mreq_bytes,"
-                         "bandwidth_gbps,energy_j,expected_error,source\n");
+                         "bandwidth_gbps,energy_j,expected_error,source,use\n");
     for (size_t i = 0; i < profile->n; i++) {
         const weft_profile_point *p = &profile->point[i];
         const weft_cost *c = &p->cost;
@@ -29,7 +29,11 @@ weft_err weft_tool_write_profile(const weft_profile *profile, const char *path, 
         put(&text, c->bandwidth_gbps);
         put(&text, c->energy_j);
         put(&text, c->expected_error);
-        weft_buf_printf(&text, ",%s\n", c->source);
+        weft_buf_printf(&text, ",%s,", c->source);
+        char use[WEFT_USEHIST_TEXT_MAX] = "";
+        if (weft_usehist_is_known(&p->use))
+            weft_usehist_format(&p->use, use);
+        weft_buf_printf(&text, "%s\n", use);
     }
     weft_err err =
         text.failed ? WEFT_ERR_NOMEM : weft_file_write(path ? path : "-", text.at, text.len, diag);
