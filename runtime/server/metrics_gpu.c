@@ -102,6 +102,8 @@ static void put_workers(const weft_router *router, const char *name, const char 
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
     for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
         weft_worker_status s = weft_router__worker_status(router, i);
+        if (s.retired)
+            continue;
         weft_buf_printf(out, "%s{slice=\"%s\"} %.0f\n", name, s.name ? s.name : "", value(&s));
     }
 }

@@ -25,6 +25,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { SPARE_WORKERS = 16 }; /* places for new workers, beside as many as there are */
+
 static const uint64_t scan_every_ns = 20000000, pulse_every_ns = 100000000;
 static const uint64_t hung_grace_ns = 5000000000u;
 /* A batch is late after this time and this multiple of its model's mean time. */
@@ -182,7 +184,7 @@ void weft_router__abandon(weft_router *router, weft_request *request)
 
 static bool can_take(const router_worker *w)
 {
-    return w->process.state == WORKER_IDLE && w->process.stall_ns == 0;
+    return w->process.state == WORKER_IDLE && w->process.stall_ns == 0 && !w->retiring;
 }
 
 /* Largest time that a batch waits for more requests. */
@@ -633,11 +635,12 @@ static weft_err check_batch(const weft_router *router, const weft_bundle_program
                            batch, text);
 }
 
-static weft_err set_served(weft_router *router, router_worker *worker, weft_diag *diag)
+weft_err weft_router__set_served(weft_router *router, router_worker *worker, weft_diag *diag)
 {
     const weft_serve_slice *slice = worker->process.slice;
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
-        worker->most[i] = router->model[i].largest_bucket;
+        int64_t largest = weft_batch__largest(&router->bundle->program[i]);
+        worker->most[i] = largest > 0 ? largest : 1;
         worker->serves[i] = slice->n_model == 0;
     }
     for (uint32_t i = 0; i < slice->n_model; i++) {
@@ -657,7 +660,7 @@ static weft_err set_served(weft_router *router, router_worker *worker, weft_diag
 }
 
 /* No queue waits for a batch that no worker takes. */
-static void limit_batches(weft_router *router)
+void weft_router__limit_batches(weft_router *router)
 {
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
         int64_t most = 0;
@@ -687,42 +690,64 @@ static weft_err allocate_worker(const weft_bundle *b, router_worker *w)
                                                                            : WEFT_ERR_NOMEM;
 }
 
-static weft_err create_workers(weft_router *router, weft_diag *diag)
+const weft_serve_slice weft_router__whole = {0};
+
+weft_err weft_router__open_worker(weft_router *router, router_worker *w,
+                                  const weft_serve_slice *slice, weft_diag *diag)
 {
-    static const weft_serve_slice whole = {0};
     const weft_serve_options *o = router->options;
     double start_s = o->start_timeout_s > 0 ? o->start_timeout_s : 300;
     double stall_s = o->stall_timeout_s > 0 ? o->stall_timeout_s : 0.3;
+    *w = (router_worker){.router = router};
+    w->process = (worker_process){.events = &worker_handlers,
+                                  .user = w,
+                                  .loop = router->loop,
+                                  .options = o,
+                                  .slice = slice,
+                                  .bundle = router->bundle,
+                                  .start_timeout_ns = (uint64_t)(start_s * 1e9),
+                                  .stall_timeout_ns = (uint64_t)(stall_s * 1e9),
+                                  .bundle_fd = router->bundle_fd,
+                                  .pulse_fd = -1,
+                                  .channel_fd = -1,
+                                  .fd = -1};
+    WEFT_TRY(allocate_worker(router->bundle, w));
+    w->process.serves = w->serves;
+    w->process.pulse = weft_pulse__create(&w->process.pulse_fd);
+    if (!w->process.pulse)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
+                               "no memory to share with a worker: %s", strerror(errno));
+    WEFT_TRY(weft_router__set_served(router, w, diag));
+    weft_worker__open_channel(&w->process);
+    return WEFT_ERR_OK;
+}
+
+void weft_router__close_worker(router_worker *w)
+{
+    weft_worker__stop(&w->process);
+    weft_pulse__destroy(w->process.pulse);
+    if (w->process.pulse_fd >= 0)
+        close(w->process.pulse_fd);
+    weft_worker__close_channel(&w->process);
+    free(w->serves);
+    free(w->most);
+    free(w->part);
+    free(w->answered);
+    free(w->prepare_in);
+}
+
+static weft_err create_workers(weft_router *router, weft_diag *diag)
+{
+    const weft_serve_options *o = router->options;
     uint32_t n = o->n_slice ? o->n_slice : 1;
-    router->worker = calloc(n, sizeof *router->worker);
+    router->worker_room = o->control.path ? 2 * n + SPARE_WORKERS : n;
+    router->worker = calloc(router->worker_room, sizeof *router->worker);
     if (!router->worker)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < n; i++) {
-        router_worker *w = &router->worker[i];
-        w->router = router;
         router->n_worker++;
-        w->process.fd = -1;
-        w->process.slice = o->n_slice ? &o->slice[i] : &whole;
-        WEFT_TRY(allocate_worker(router->bundle, w));
-        w->process = (worker_process){.events = &worker_handlers,
-                                      .user = w,
-                                      .loop = router->loop,
-                                      .options = o,
-                                      .slice = w->process.slice,
-                                      .bundle = router->bundle,
-                                      .serves = w->serves,
-                                      .start_timeout_ns = (uint64_t)(start_s * 1e9),
-                                      .stall_timeout_ns = (uint64_t)(stall_s * 1e9),
-                                      .bundle_fd = router->bundle_fd,
-                                      .pulse_fd = -1,
-                                      .channel_fd = -1,
-                                      .fd = -1};
-        w->process.pulse = weft_pulse__create(&w->process.pulse_fd);
-        if (!w->process.pulse)
-            return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
-                                   "no memory to share with a worker: %s", strerror(errno));
-        WEFT_TRY(set_served(router, w, diag));
-        weft_worker__open_channel(&w->process);
+        WEFT_TRY(weft_router__open_worker(router, &router->worker[i],
+                                          o->n_slice ? &o->slice[i] : &weft_router__whole, diag));
     }
     return WEFT_ERR_OK;
 }
@@ -756,9 +781,9 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);
     if (err == WEFT_ERR_OK)
-        limit_batches(router);
+        weft_router__limit_batches(router);
     if (err == WEFT_ERR_OK)
-        err = weft_joint__create(router->bundle, router->n_worker, &router->joints);
+        err = weft_joint__create(router->bundle, router->worker_room, &router->joints);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
     weft_router__watch_channels(router);
@@ -778,19 +803,8 @@ void weft_router__destroy(weft_router *router)
     for (uint32_t i = 0; i < router->n_worker; i++)
         if (router->worker[i].process.fd >= 0)
             shutdown(router->worker[i].process.fd, SHUT_RDWR);
-    for (uint32_t i = 0; i < router->n_worker; i++) {
-        router_worker *w = &router->worker[i];
-        weft_worker__stop(&w->process);
-        weft_pulse__destroy(w->process.pulse);
-        if (w->process.pulse_fd >= 0)
-            close(w->process.pulse_fd);
-        weft_worker__close_channel(&w->process);
-        free(w->serves);
-        free(w->most);
-        free(w->part);
-        free(w->answered);
-        free(w->prepare_in);
-    }
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        weft_router__close_worker(&router->worker[i]);
     free(router->worker);
     free(router->model);
     free(router->shares);

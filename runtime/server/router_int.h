@@ -8,6 +8,7 @@
  *   router_joint.c      which models of a joint program run together
  *   router_status.c     questions about the router
  *   router.c            hands queued requests to idle workers
+ *   router_change.c     new workers beside the old ones, for another plan
  *
  * Everything runs on the loop's thread. */
 #ifndef WEFT_RUNTIME_SERVER_ROUTER_INT_H
@@ -260,6 +261,8 @@ typedef struct router_worker {
     uint32_t n_part;        /* 0: no batch */
     bool separate;          /* the answered batch failed: each request is to run alone */
     bool broken;            /* its message lost data: it is to be ended */
+    bool retiring;          /* gets no more batches, and ends after the present one */
+    bool retired;           /* has ended for good: the place is free, and serves no model */
     router_batch *answered; /* as many as `part`: filled in turn with it */
     uint32_t n_answered;    /* of them are being answered */
 } router_worker;
@@ -313,7 +316,8 @@ struct weft_router {
     router_model *model; /* by program */
     joint_set joints;
     router_worker *worker;
-    uint32_t n_worker;
+    uint32_t n_worker, worker_room; /* places in use at some time; all places */
+    struct router_change *change;   /* NULL: the plan cannot change */
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool *shares;       /* by model: scratch of admission.c */
@@ -321,5 +325,18 @@ struct weft_router {
     weft_loop_source source; /* answers in shared memory */
     char failure[WORKER_WHY_MAX];
 };
+
+/* Makes a worker of the place: its process starts in the loop's next round. On an error the place
+ * is to be closed. */
+WEFT_MUST_USE weft_err weft_router__open_worker(weft_router *router, router_worker *w,
+                                                const weft_serve_slice *slice, weft_diag *diag);
+void weft_router__close_worker(router_worker *w);
+/* Sets which models a worker serves, and in what batches, from its slice. */
+WEFT_MUST_USE weft_err weft_router__set_served(weft_router *router, router_worker *worker,
+                                               weft_diag *diag);
+/* Sets the largest batch of each model to that of its workers. */
+void weft_router__limit_batches(weft_router *router);
+/* The slice of a worker that has none of its own: all CPUs. */
+extern const weft_serve_slice weft_router__whole;
 
 #endif

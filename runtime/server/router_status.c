@@ -94,7 +94,11 @@ uint32_t weft_router__worker_count(const weft_router *router)
 
 weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker)
 {
-    const worker_process *w = &router->worker[worker].process;
+    static const char *const state[] = {"waiting", "starting", "idle", "busy"};
+    const router_worker *at = &router->worker[worker];
+    const worker_process *w = &at->process;
+    if (at->retired)
+        return (weft_worker_status){.retired = true, .why = "", .state = "retired"};
     return (weft_worker_status){.name = w->slice->name,
                                 .gpu = w->slice->gpu,
                                 .mig = w->slice->mig,
@@ -102,7 +106,11 @@ weft_worker_status weft_router__worker_status(const weft_router *router, uint32_
                                 .lost = w->lost,
                                 .why = w->why,
                                 .restarts = w->restarts,
-                                .losses = w->losses};
+                                .losses = w->losses,
+                                .retiring = at->retiring,
+                                .pid = w->pid,
+                                .state = state[w->state],
+                                .slice = w->slice};
 }
 
 uint64_t weft_router__joint_executions(const weft_router *router)
@@ -118,6 +126,11 @@ uint64_t weft_router__restarts(const weft_router *router)
 bool weft_router__is_draining(const weft_router *router)
 {
     return router->draining;
+}
+
+uint32_t weft_router__queued(const weft_router *router, uint32_t model)
+{
+    return router->model[model].n_queued;
 }
 
 bool weft_router__is_idle(const weft_router *router)

@@ -31,6 +31,7 @@ typedef struct server {
     weft_router *router;
     weft_http *http;
     weft_grpc *grpc;
+    weft_ctl *control;
     int signals;
     uint32_t n_signals; /* to end the server: the first drains it, the second ends it at once */
     bool has_unread;    /* one of them was counted, but could not be read */
@@ -151,6 +152,7 @@ static weft_err open_server(server *s, weft_diag *diag)
     WEFT_TRY(open_signals(s, diag));
     WEFT_TRY(weft_notify__create(s->loop, diag, &s->notify));
     WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
+    WEFT_TRY(weft_ctl__create(s->options, s->router, s->loop, diag, &s->control));
     WEFT_TRY(open_health(s, diag));
     WEFT_TRY(open_front(s, diag));
     WEFT_TRY(weft_http__create(s->options, &s->front, s->router, s->loop, diag, &s->http));
@@ -219,6 +221,8 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_http__destroy(s.http);
     weft_access__destroy(s.front.access);
     weft_reload__destroy(s.front.reload);
+    weft_ctl__destroy(s.control);
+    weft_router__end_changes(s.router);
     weft_router__destroy(s.router);
     weft_spans__destroy(s.front.spans);
     weft_notify__destroy(s.notify);

@@ -376,6 +376,11 @@ typedef struct weft_worker_status {
     const char *why;   /* why the worker ended last; "": not reported, or it is ready again */
     uint64_t restarts; /* of the worker */
     uint64_t losses;   /* restarts because the device was lost */
+    bool retired;      /* ended for good; only `name` is set */
+    bool retiring;
+    int64_t pid; /* 0: no process */
+    const char *state;
+    const weft_serve_slice *slice;
 } weft_worker_status;
 weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker);
 uint64_t weft_router__restarts(const weft_router *router);
@@ -391,6 +396,39 @@ void weft_router__drain(weft_router *router);
 bool weft_router__is_draining(const weft_router *router);
 /* Whether no request is queued or running. */
 bool weft_router__is_idle(const weft_router *router);
+uint32_t weft_router__queued(const weft_router *router, uint32_t model);
+
+/* -- Changes of the plan (router_change.c) -------------------------------------------------- */
+
+typedef struct weft_change_status {
+    uint64_t generation; /* of the plan in force or, while `changing`, of that to come */
+    bool changing;
+    uint64_t last_generation; /* of the last change that is over; 0: none */
+    bool last_ok;
+    const char *last_error;
+    double last_took_s;
+} weft_change_status;
+
+/* Brings other slices into force: workers that both have stay; new ones start beside the old ones,
+ * which end when all new ones are ready and their batches are done. If a new worker ends before it
+ * is ready, or start_timeout_s pass, the new ones end and the old ones stay. Takes the arena, which
+ * has the slices, on success. INPUT: a change is under way; a model is not in the bundle; a model
+ * that is served would have no slice. NOMEM: too many workers. */
+WEFT_MUST_USE weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice,
+                                           uint32_t n, weft_arena *arena, weft_diag *diag);
+weft_change_status weft_router__change_status(const weft_router *router);
+/* Ends a change where it is; before the router is destroyed. */
+void weft_router__end_changes(weft_router *router);
+
+/* -- Control socket (control_socket.c)
+ * ------------------------------------------------------------- */
+
+typedef struct weft_ctl weft_ctl;
+
+/* NULL when the options have none. */
+WEFT_MUST_USE weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router,
+                                        weft_loop *loop, weft_diag *diag, weft_ctl **out);
+void weft_ctl__destroy(weft_ctl *control);
 /* Ends all requests with UNAVAILABLE; kills the workers that run some. */
 void weft_router__give_up(weft_router *router);
 

@@ -3,6 +3,7 @@
 #ifndef WEFT_RUNTIME_SERVER_SERVER_H
 #define WEFT_RUNTIME_SERVER_SERVER_H
 
+#include "base/arena.h"
 #include "base/diag.h"
 
 #include <stdbool.h>
@@ -58,6 +59,17 @@ typedef enum weft_admission_mode {
     WEFT_ADMISSION_NONE
 } weft_admission_mode;
 
+struct weft_plan;
+
+/* The control socket (control_socket.c). Zeroed: none. */
+typedef struct weft_serve_control {
+    const char *path; /* a UNIX socket of mode 0600 */
+    /* Makes the slices of another plan, which live in `arena`. NULL: plans are refused. */
+    weft_err (*make_slices)(void *user, const struct weft_plan *plan, weft_arena *arena,
+                            weft_diag *diag, const weft_serve_slice **out, uint32_t *out_n);
+    void *user;
+} weft_serve_control;
+
 typedef struct weft_serve_options {
     const char *bundle;  /* path */
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
@@ -73,6 +85,7 @@ typedef struct weft_serve_options {
     uint32_t max_peer_connections; /* of one address; 0: a quarter, loopback without a limit */
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;
+    weft_serve_control control;
     uint64_t max_request_bytes; /* 0: 64 MiB */
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */
     weft_admission_mode admission;

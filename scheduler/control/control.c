@@ -340,26 +340,67 @@ static weft_problem *make_problem(weft_controller *c, const weft_observation *o,
     return problem;
 }
 
-/* Calls the policy; without a plan, once more for as much as can be carried. */
-static weft_err call_policy(weft_controller *c, weft_problem *problem, weft_arena *arena,
-                            weft_diag *diag, weft_plan *plan)
+/* The same rates times a part, for the same policy. */
+static weft_problem scaled(const weft_problem *problem, double part, weft_arena *arena)
 {
+    weft_problem out = *problem;
+    weft_demands *demands = weft_arena_array(arena, 1, sizeof *demands);
+    weft_demand *d = weft_arena_array(arena, problem->demands->n + 1, sizeof *d);
+    weft_set_app *app = weft_arena_array(arena, problem->n_app + 1, sizeof *app);
+    for (size_t i = 0; i < problem->demands->n; i++) {
+        d[i] = problem->demands->at[i];
+        d[i].rate_per_s *= part;
+    }
+    for (size_t i = 0; i < problem->n_app; i++) {
+        app[i] = problem->app[i];
+        app[i].rate_per_s *= part;
+    }
+    *demands = (weft_demands){d, problem->demands->n};
+    out.demands = demands;
+    out.app = app;
+    return out;
+}
+
+/* Asks for less: for a part of every rate, so that no model is left out, then for what the fleet
+ * can carry at most. *made: the problem that has a plan. */
+static weft_err ask_for_less(weft_controller *c, const weft_problem *problem, weft_arena *arena,
+                             weft_diag *diag, weft_plan *plan, weft_problem *made)
+{
+    static const double parts[] = {0.85, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 1};
+    enum { N = sizeof parts / sizeof parts[0] };
     size_t size = c->o.policy->state_size;
-    bool again = c->o.as_much && problem->goal != WEFT_GOAL_GOODPUT;
+    weft_err err = WEFT_ERR_INFEASIBLE;
+    for (size_t i = 0; i < N && err == WEFT_ERR_INFEASIBLE; i++) {
+        weft_diag_clear(diag);
+        memcpy(c->state, c->state_before, size);
+        *made = scaled(problem, parts[i], arena);
+        if (i == N - 1)
+            made->goal = WEFT_GOAL_GOODPUT;
+        err = weft_plan_make(c->o.policy, c->state, made, arena, diag, plan);
+        if (err == WEFT_ERR_OK && i < N - 1)
+            weft_buf_printf(&c->text, ", planned for %g %% of each rate", 100 * parts[i]);
+        else if (err == WEFT_ERR_OK)
+            weft_buf_puts(&c->text, ", planned for the most that can be carried");
+    }
+    return err;
+}
+
+/* Calls the policy; without a plan for all rates, for less. *made: the problem that has a plan. */
+static weft_err call_policy(weft_controller *c, const weft_problem *problem, weft_arena *arena,
+                            weft_diag *diag, weft_plan *plan, weft_problem *made)
+{
     weft_diag *own = weft_diag_create();
     if (!own)
         return WEFT_ERR_NOMEM;
-    memcpy(c->state_before, c->state, size);
+    *made = *problem;
+    memcpy(c->state_before, c->state, c->o.policy->state_size);
     weft_err err = weft_plan_make(c->o.policy, c->state, problem, arena, own, plan);
-    if (err == WEFT_ERR_INFEASIBLE && again) {
+    if (err == WEFT_ERR_INFEASIBLE && c->o.as_much && problem->goal != WEFT_GOAL_GOODPUT) {
         if (weft_diag_count(own) > 0)
             weft_buf_printf(&c->text, "; no plan carries all (%s: %s)",
                             weft_diag_at(own, 0)->item ? weft_diag_at(own, 0)->item : "set",
                             weft_diag_at(own, 0)->text);
-        weft_diag_clear(own);
-        memcpy(c->state, c->state_before, size);
-        problem->goal = WEFT_GOAL_GOODPUT;
-        err = weft_plan_make(c->o.policy, c->state, problem, arena, own, plan);
+        err = ask_for_less(c, problem, arena, own, plan, made);
     }
     const weft_message *m = weft_diag_count(own) > 0 ? weft_diag_at(own, 0) : NULL;
     if (err == WEFT_ERR_INFEASIBLE)
@@ -422,6 +463,9 @@ static bool choose(weft_controller *c, const weft_problem *problem, const weft_p
     weft_buf_printf(&c->text,
                     "; wanted %.4g/s, carried %.4g/s -> %.4g/s, %u -> %u devices, %u moves",
                     x.wanted_per_s, x.now_per_s, x.next_per_s, c->plan->gpus, next->gpus, x.moves);
+    const char *lost = weft_control__find_lost(c->plan, next, problem);
+    if (lost)
+        return weft_buf_printf(&c->text, ": leaves %s without a slice", lost), false;
     if (x.moves == 0)
         return weft_buf_puts(&c->text, ": the same placements"), false;
     bool short_of = x.now_per_s < x.wanted_per_s * enough;
@@ -465,12 +509,12 @@ static weft_err decide(weft_controller *c, const weft_observation *o, weft_diag 
     if (!arena)
         return WEFT_ERR_NOMEM;
     weft_plan *plan = weft_arena_array(arena, 1, sizeof *plan);
-    weft_problem *problem = make_problem(c, o, arena);
-    weft_err err = call_policy(c, problem, arena, diag, plan);
+    weft_problem *problem = make_problem(c, o, arena), made;
+    weft_err err = call_policy(c, problem, arena, diag, plan, &made);
     if (err == WEFT_ERR_OK && (!is_live(c) || choose(c, problem, plan, arena))) {
         put_into_force(c, arena, plan);
-        *out = (weft_decision){
-            .action = WEFT_CONTROL_CHANGE, .plan = plan, .demands = problem->demands};
+        *out =
+            (weft_decision){.action = WEFT_CONTROL_CHANGE, .plan = plan, .demands = made.demands};
         return WEFT_ERR_OK;
     }
     weft_arena_destroy(arena);

@@ -111,3 +111,25 @@ void weft_control__compare(const weft_plan *now, const weft_plan *next, const we
             out->price += hours * share;
     }
 }
+
+static bool places(const weft_plan *plan, const char *model)
+{
+    for (size_t i = 0; i < plan->n; i++)
+        if (strcmp(plan->at[i].model, model) == 0 || weft_family_has(plan->at[i].model, model))
+            return true;
+    return false;
+}
+
+const char *weft_control__find_lost(const weft_plan *now, const weft_plan *next,
+                                    const weft_problem *problem)
+{
+    for (size_t i = 0; i < problem->demands->n; i++) {
+        const char *model = problem->demands->at[i].model;
+        bool variant = false;
+        for (size_t a = 0; a < problem->n_app && !variant; a++)
+            variant = is_variant(&problem->app[a], model);
+        if (!variant && places(now, model) && !places(next, model))
+            return model;
+    }
+    return NULL;
+}

@@ -68,5 +68,9 @@ double weft_control__carried(const weft_plan *plan, const weft_problem *problem,
                              double *out_wanted);
 void weft_control__compare(const weft_plan *now, const weft_plan *next, const weft_problem *problem,
                            double move_s, weft_arena *arena, control_choice *out);
+/* A model of the problem that `now` places and `next` does not; NULL: none. The variants of apps
+ * are the policy's own choice. */
+const char *weft_control__find_lost(const weft_plan *now, const weft_plan *next,
+                                    const weft_problem *problem);
 
 #endif

@@ -394,7 +394,7 @@ static void test_control__without_a_plan_for_all_carries_what_it_can(void **stat
     load(w, 300, 300, 30);
     watch(w);
     load(w, 5000, 300, 60);
-    assert_true(w->changes == 1 && w->none == 0);
+    assert_true(w->changes >= 1 && w->changes <= 2 && w->none == 0);
     assert_int_equal(w->gpus, 3);
     weft_controller_destroy(w->c);
     w->options.as_much = false;

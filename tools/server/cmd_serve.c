@@ -2,6 +2,7 @@
 #include "base/num.h"
 #include "ir/bundle.h"
 #include "runtime/server/server.h"
+#include "tools/server/serve_follow.h"
 #include "tools/server/serve_slices.h"
 #include "tools/common/tools.h"
 
@@ -16,6 +17,7 @@ typedef struct options {
     int64_t cores[WEFT_SLICES_MAX];   /* of each CPU slice */
     uint32_t device[WEFT_SLICES_MAX]; /* devices of the plan to serve */
     double queue_delay_s;
+    weft_follow_options follow;
 } options;
 
 /* -- Options -------------------------------------------------------------------------------- */
@@ -153,7 +155,15 @@ static int parse(int argc, char **argv, options *o)
     o->cut.plan = argv[optind + 1];
     if (o->cut.plan && o->cut.n_cores)
         return weft_tool_usage(&weft_verb_serve, "--slices and a plan exclude each other");
-    if (!o->cut.plan && (o->cut.n_device || o->cut.start_mps || o->cut.reconfigure_mig))
+    const weft_follow_options *f = &o->follow;
+    if (f->policy && (!f->set || !f->fleet || o->cut.n_cores))
+        return weft_tool_usage(&weft_verb_serve,
+                               "--policy needs --set and --fleet, and excludes --slices");
+    if (!f->policy && (f->set || f->fleet || f->policy_options || f->control_options || f->carbon))
+        return weft_tool_usage(&weft_verb_serve, "--set, --fleet, --policy-options, "
+                                                 "--control-options and --carbon are for --policy");
+    if (!o->cut.plan && !f->policy &&
+        (o->cut.n_device || o->cut.start_mps || o->cut.reconfigure_mig))
         return weft_tool_usage(&weft_verb_serve,
                                "--devices, --mps and --reconfigure-mig need a plan");
     return -1;
@@ -196,6 +206,23 @@ static weft_err check_target(const options *o, const weft_slices *slices, weft_d
     return WEFT_ERR_OK;
 }
 
+static weft_err make_slices(void *user, const weft_plan *plan, weft_arena *arena, weft_diag *diag,
+                            const weft_serve_slice **out, uint32_t *out_n)
+{
+    return weft_slices_remake(user, plan, arena, diag, out, out_n);
+}
+
+/* Makes the first plan, and starts what follows the load. */
+static weft_err start_following(options *o, weft_arena *arena, weft_diag *diag, weft_follow *out)
+{
+    if (!o->follow.policy)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_follow_prepare(&o->follow, o->cut.plan, o->serve.control.path, arena, diag, out));
+    o->cut.plan = out->plan;
+    o->serve.control.path = out->socket;
+    return weft_follow_start(&o->follow, arena, diag, out);
+}
+
 static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
 {
     static char exe[4096];
@@ -215,9 +242,16 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     sigaddset(&ends, SIGHUP);
     sigprocmask(SIG_BLOCK, &ends, NULL);
     static weft_slices slices;
-    weft_err err = weft_slices_make(&o->cut, arena, diag, &slices);
+    weft_follow follow = {0};
+    weft_err err = start_following(o, arena, diag, &follow);
+    if (err == WEFT_ERR_OK)
+        err = weft_slices_make(&o->cut, arena, diag, &slices);
     o->serve.slice = slices.at;
     o->serve.n_slice = slices.n;
+    if (o->cut.plan && slices.n && !slices.at[0].gpu) {
+        o->serve.control.make_slices = make_slices;
+        o->serve.control.user = &o->cut;
+    }
     if (err == WEFT_ERR_OK)
         err = check_target(o, &slices, diag);
     if (err == WEFT_ERR_OK) {
@@ -226,6 +260,7 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
         weft_diag_clear(diag);
         err = weft_serve(&o->serve, diag);
     }
+    weft_follow_end(&follow);
     weft_slices_end(&slices, diag);
     return err;
 }

@@ -105,34 +105,64 @@ static weft_err on_cpus(const weft_slices_options *options, const weft_slice_gro
     return WEFT_ERR_OK;
 }
 
+/* *cpu: the slices are those of a CPU, and were made. */
+static weft_err group_plan(const weft_slices_options *options, const weft_plan *plan,
+                           weft_arena *arena, weft_diag *diag, weft_slice_groups *out, bool *cpu)
+{
+    weft_slice_groups groups = {0};
+    const weft_where where = {.file = options->plan};
+    for (size_t i = 0; i < plan->n; i++)
+        if (is_served(options, plan->at[i].device))
+            add_placement(&groups, &plan->at[i], arena);
+    if (groups.len == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "places no model on these devices");
+    if (groups.len > WEFT_SLICES_MAX)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "over %d slices", WEFT_SLICES_MAX);
+    qsort(groups.at, groups.len, sizeof *groups.at, by_slice);
+    *cpu = strcmp(groups.at[0].first->type, "cpu") == 0;
+    for (uint32_t i = 1; i < groups.len; i++)
+        if ((strcmp(groups.at[i].first->type, "cpu") == 0) != *cpu)
+            return weft_diag_error(
+                diag, WEFT_ERR_INPUT, where,
+                "the plan has CPUs and GPUs, a bundle is for one of them: choose with --devices");
+    *out = groups;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_plan(const weft_slices_options *options, weft_arena *arena, weft_diag *diag,
                           weft_slices *out)
 {
     char *text = NULL;
     size_t len = 0;
     weft_plan plan;
-    weft_slice_groups groups = {0};
-    const weft_where where = {.file = options->plan};
+    weft_slice_groups groups;
+    bool cpu;
     WEFT_TRY(weft_file_read(options->plan, (uint64_t)256 << 20, diag, &text, &len));
     weft_err err = weft_plan_from_json(text, len, options->plan, arena, diag, &plan);
     free(text);
     WEFT_TRY(err);
-    for (size_t i = 0; i < plan.n; i++)
-        if (is_served(options, plan.at[i].device))
-            add_placement(&groups, &plan.at[i], arena);
-    if (groups.len == 0)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "places no model on these devices");
-    if (groups.len > WEFT_SLICES_MAX)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "over %d slices", WEFT_SLICES_MAX);
-    qsort(groups.at, groups.len, sizeof *groups.at, by_slice);
-    bool cpu = strcmp(groups.at[0].first->type, "cpu") == 0;
-    for (uint32_t i = 1; i < groups.len; i++)
-        if ((strcmp(groups.at[i].first->type, "cpu") == 0) != cpu)
-            return weft_diag_error(
-                diag, WEFT_ERR_INPUT, where,
-                "the plan has CPUs and GPUs, a bundle is for one of them: choose with --devices");
+    WEFT_TRY(group_plan(options, &plan, arena, diag, &groups, &cpu));
     return cpu ? on_cpus(options, &groups, diag, out)
                : weft_slices__on_gpus(options, &plan, &groups, arena, diag, out);
+}
+
+weft_err weft_slices_remake(const weft_slices_options *options, const weft_plan *plan,
+                            weft_arena *arena, weft_diag *diag, const weft_serve_slice **out,
+                            uint32_t *out_n)
+{
+    weft_slice_groups groups;
+    bool cpu;
+    weft_slices *made = weft_arena_array(arena, 1, sizeof *made);
+    WEFT_TRY(group_plan(options, plan, arena, diag, &groups, &cpu));
+    if (!cpu)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},
+                               "the plan has GPUs: only CPU slices change while serving; start the "
+                               "server with the new plan");
+    find_cpus(made);
+    WEFT_TRY(on_cpus(options, &groups, diag, made));
+    *out = made->at;
+    *out_n = made->n;
+    return WEFT_ERR_OK;
 }
 
 weft_err weft_slices_make(const weft_slices_options *options, weft_arena *arena, weft_diag *diag,

@@ -33,6 +33,10 @@ typedef struct weft_slices {
  * called even after an error. */
 WEFT_MUST_USE weft_err weft_slices_make(const weft_slices_options *options, weft_arena *arena,
                                         weft_diag *diag, weft_slices *out);
+/* The slices of another plan, for a server that runs: CPU slices only. They live in `arena`. */
+WEFT_MUST_USE weft_err weft_slices_remake(const weft_slices_options *options, const weft_plan *plan,
+                                          weft_arena *arena, weft_diag *diag,
+                                          const weft_serve_slice **out, uint32_t *out_n);
 /* Stops the daemons. */
 void weft_slices_end(weft_slices *slices, weft_diag *diag);
 

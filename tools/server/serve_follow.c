@@ -1,0 +1,185 @@
+/* The first plan and the controller of a server that follows its load. */
+#include "tools/server/serve_follow.h"
+
+#include "tools/common/programs.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 32, FIRST_PAUSE_MS = 200, LONGEST_PAUSE_MS = 10000, WELL_S = 60 };
+
+typedef struct command {
+    char *argv[ARGS_MAX];
+    size_t n;
+} command;
+
+static void add(command *c, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    if (name)
+        c->argv[c->n++] = (char *)name;
+    c->argv[c->n++] = (char *)value;
+}
+
+/* Runs in a child process: signals as in a new process, and an end with the parent. */
+static void become(const command *c, pid_t parent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent)
+        execv(c->argv[0], c->argv);
+    _exit(127);
+}
+
+/* Exit code of the command; -1: it was not started, or was killed. */
+static int run(const command *c)
+{
+    int status = 0;
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0)
+        become(c, parent);
+    if (pid < 0)
+        return -1;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static weft_err find_planner(weft_arena *arena, weft_diag *diag, const char **out)
+{
+    char path[WEFT_PROGRAM_PATH_MAX];
+    if (!weft_program_find("weft-planner", path))
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
+                               "--policy needs the program weft-planner");
+    *out = weft_arena_strdup(arena, path);
+    return WEFT_ERR_OK;
+}
+
+/* -- The first plan --------------------------------------------------------------------------- */
+
+static weft_err make_plan(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
+                          const char *to)
+{
+    const char *planner;
+    command c = {.n = 0};
+    WEFT_TRY(find_planner(arena, diag, &planner));
+    add(&c, planner, "plan");
+    add(&c, NULL, o->set);
+    add(&c, "--fleet", o->fleet);
+    add(&c, "--policy", o->policy);
+    add(&c, "--policy-options", o->policy_options);
+    add(&c, "-o", to);
+    int code = run(&c);
+    if (code == WEFT_EXIT_INFEASIBLE)
+        return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, (weft_where){.file = o->set},
+                               "no plan meets the demands of the set; give a plan to start with");
+    return code == 0 ? WEFT_ERR_OK
+                     : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->set},
+                                       "the first plan cannot be made (exit code %d)", code);
+}
+
+weft_err weft_follow_prepare(const weft_follow_options *o, const char *plan, const char *socket,
+                             weft_arena *arena, weft_diag *diag, weft_follow *out)
+{
+    const char *base = getenv("TMPDIR");
+    char *folder = weft_arena_printf(arena, "%s/weft-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(folder))
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = folder},
+                               "cannot be created: %s", strerror(errno));
+    *out =
+        (weft_follow){.folder = folder,
+                      .plan = plan ? plan : weft_arena_printf(arena, "%s/plan.json", folder),
+                      .socket = socket ? socket : weft_arena_printf(arena, "%s/control", folder)};
+    return plan ? WEFT_ERR_OK : make_plan(o, arena, diag, out->plan);
+}
+
+/* -- The controller --------------------------------------------------------------------------- */
+
+static void pause_ms(int ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+/* Runs in a process of its own until it is killed. */
+static void keep_running(const command *c, const char *socket)
+{
+    struct stat file;
+    int wait_ms = FIRST_PAUSE_MS;
+    for (;;) {
+        while (stat(socket, &file) != 0)
+            pause_ms(FIRST_PAUSE_MS / 4);
+        double start_ms = weft_tool_now_ms();
+        int code = run(c);
+        if (weft_tool_now_ms() - start_ms > 1e3 * WELL_S)
+            wait_ms = FIRST_PAUSE_MS;
+        if (stat(socket, &file) == 0)
+            fprintf(stderr, "weft serve: the controller ended (%d), it starts again in %d ms\n",
+                    code, wait_ms);
+        pause_ms(wait_ms);
+        wait_ms = 2 * wait_ms < LONGEST_PAUSE_MS ? 2 * wait_ms : LONGEST_PAUSE_MS;
+    }
+}
+
+weft_err weft_follow_start(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
+                           weft_follow *follow)
+{
+    const char *planner;
+    command c = {.n = 0};
+    WEFT_TRY(find_planner(arena, diag, &planner));
+    add(&c, planner, "control");
+    add(&c, NULL, o->set);
+    add(&c, "--fleet", o->fleet);
+    add(&c, "--plan", follow->plan);
+    add(&c, "--socket", follow->socket);
+    add(&c, "--policy", o->policy);
+    add(&c, "--policy-options", o->policy_options);
+    add(&c, "--control", o->control_options);
+    add(&c, "--carbon", o->carbon);
+    pid_t parent = getpid();
+    follow->pid = fork();
+    if (follow->pid < 0)
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot start a process: %s",
+                               strerror(errno));
+    if (follow->pid > 0) {
+        setpgid(follow->pid, follow->pid);
+        return WEFT_ERR_OK;
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent)
+        keep_running(&c, follow->socket);
+    _exit(0);
+}
+
+void weft_follow_end(weft_follow *f)
+{
+    if (f->pid > 0) {
+        kill(-f->pid, SIGTERM);
+        while (waitpid(f->pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
+    }
+    if (f->folder) {
+        char path[WEFT_PROGRAM_PATH_MAX];
+        static const char *const names[] = {"plan.json", "control"};
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            snprintf(path, sizeof path, "%s/%s", f->folder, names[i]);
+            unlink(path);
+        }
+        rmdir(f->folder);
+    }
+    *f = (weft_follow){0};
+}
