@@ -142,30 +142,6 @@ static json_t *status(weft_ctl *c)
 
 /* -- Plans ------------------------------------------------------------------------------------ */
 
-/* The bundle has all models, and buckets for their batches. */
-static weft_err check_plan(const weft_ctl *c, const weft_plan *plan, weft_arena *arena,
-                           weft_diag *diag)
-{
-    for (size_t i = 0; i < plan->n; i++) {
-        const weft_placement *p = &plan->at[i];
-        const char *const *model;
-        size_t n = weft_family_models(p->model, arena, &model);
-        for (size_t k = 0; k < n; k++) {
-            const weft_bundle_program *program =
-                weft_bundle_find(weft_router__bundle(c->router), model[k]);
-            int64_t largest = program ? weft_batch__largest(program) : 0;
-            if (!program)
-                return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model[k]},
-                                       "the bundle has no such model");
-            if (n == 1 && p->batch > 1 && (int64_t)p->batch > largest)
-                return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model[k]},
-                                       "planned in batches of %u, the bundle's largest is %lld",
-                                       p->batch, (long long)(largest > 0 ? largest : 1));
-        }
-    }
-    return WEFT_ERR_OK;
-}
-
 /* Takes the arena on success. */
 static weft_err change_plan(weft_ctl *c, const char *text, weft_arena *arena, weft_diag *diag)
 {
@@ -174,7 +150,6 @@ static weft_err change_plan(weft_ctl *c, const char *text, weft_arena *arena, we
     uint32_t n;
     const weft_serve_control *o = &c->options->control;
     WEFT_TRY(weft_plan_from_json(text, strlen(text), "plan", arena, diag, &plan));
-    WEFT_TRY(check_plan(c, &plan, arena, diag));
     WEFT_TRY(o->make_slices(o->user, &plan, arena, diag, &slice, &n));
     return weft_router__change(c->router, slice, n, arena, diag);
 }

@@ -635,6 +635,20 @@ static weft_err check_batch(const weft_router *router, const weft_bundle_program
                            batch, text);
 }
 
+weft_err weft_router__check_slice(const weft_router *router, const weft_serve_slice *slice,
+                                  weft_diag *diag)
+{
+    for (uint32_t i = 0; i < slice->n_model; i++) {
+        const weft_bundle_program *p = weft_bundle_find(router->bundle, slice->model[i]);
+        if (!p)
+            return weft_diag_error(diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = router->options->bundle},
+                                   "the bundle has no model '%s'", slice->model[i]);
+        WEFT_TRY(check_batch(router, p, slice->batch ? slice->batch[i] : 0, diag));
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_router__set_served(weft_router *router, router_worker *worker, weft_diag *diag)
 {
     const weft_serve_slice *slice = worker->process.slice;
@@ -643,14 +657,10 @@ weft_err weft_router__set_served(weft_router *router, router_worker *worker, wef
         worker->most[i] = largest > 0 ? largest : 1;
         worker->serves[i] = slice->n_model == 0;
     }
+    WEFT_TRY(weft_router__check_slice(router, slice, diag));
     for (uint32_t i = 0; i < slice->n_model; i++) {
         const weft_bundle_program *p = weft_bundle_find(router->bundle, slice->model[i]);
         uint32_t batch = slice->batch ? slice->batch[i] : 0;
-        if (!p)
-            return weft_diag_error(diag, WEFT_ERR_INPUT,
-                                   (weft_where){.file = router->options->bundle},
-                                   "the bundle has no model '%s'", slice->model[i]);
-        WEFT_TRY(check_batch(router, p, batch, diag));
         size_t at = (size_t)(p - router->bundle->program);
         worker->serves[at] = true;
         if (batch > 0 && batch < worker->most[at])

@@ -266,6 +266,8 @@ weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice,
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                c->phase != CHANGE_NONE ? "a change is under way"
                                                        : "the server is shutting down");
+    for (uint32_t k = 0; k < n; k++)
+        WEFT_TRY(weft_router__check_slice(router, &slice[k], diag));
     const char *lost = find_lost(router, slice, n);
     if (lost)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the plan has no slice for model '%s'",

@@ -331,6 +331,9 @@ struct weft_router {
 WEFT_MUST_USE weft_err weft_router__open_worker(weft_router *router, router_worker *w,
                                                 const weft_serve_slice *slice, weft_diag *diag);
 void weft_router__close_worker(router_worker *w);
+/* INPUT: the bundle lacks a model of the slice, or the bucket of a planned batch. */
+WEFT_MUST_USE weft_err weft_router__check_slice(const weft_router *router,
+                                                const weft_serve_slice *slice, weft_diag *diag);
 /* Sets which models a worker serves, and in what batches, from its slice. */
 WEFT_MUST_USE weft_err weft_router__set_served(weft_router *router, router_worker *worker,
                                                weft_diag *diag);

@@ -63,7 +63,7 @@ sed -n 3p answers | jq -c '{do: "apply", plan: (.plan | .placements |= map(selec
 ask "$(cat large)" "$(cat less)" '{"do": "apply"}' '{"do": "apply", "plan": {}}' '{"do": "jump"}' '[]' 'x' \
     '{"do": "status", "now": 1}' '{"do": "replan"}' >refused
 [ "$(grep -c '"ok":false' refused)" = 8 ] || die "$(shown refused)"
-for text in "largest is" "no slice for model 'digits'" "no request 'jump'" "unknown key 'now'"; do
+for text in "batches of 64" "no slice for model 'digits'" "no request 'jump'" "unknown key 'now'"; do
     has refused "$text"
 done
 kill -TERM "$server"
