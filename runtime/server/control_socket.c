@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,7 +215,8 @@ static const struct request_row {
     json_type type;
 } requests[] = {{"status", NULL, JSON_NULL},   {"plan", NULL, JSON_NULL},
                 {"explain", NULL, JSON_NULL},  {"replan", NULL, JSON_NULL},
-                {"note", "text", JSON_STRING}, {"apply", "plan", JSON_OBJECT}};
+                {"note", "text", JSON_STRING}, {"apply", "plan", JSON_OBJECT},
+                {"drain", NULL, JSON_NULL}};
 enum { REQUESTS = sizeof requests / sizeof requests[0] };
 
 static json_t *run(weft_ctl *c, const char *what, const json_t *value)
@@ -229,6 +231,8 @@ static json_t *run(weft_ctl *c, const char *what, const json_t *value)
         return take_note(c, value);
     if (strcmp(what, "apply") == 0)
         return apply(c, value);
+    if (strcmp(what, "drain") == 0) /* serve.c reads the signal */
+        return kill(getpid(), SIGTERM) == 0 ? json_pack("{s:b}", "ok", 1) : refuse("no signal");
     c->replans++;
     return json_pack("{s:b}", "ok", 1);
 }
