@@ -8,6 +8,9 @@
  * values. If a value does not have the layout that a node needs, a `reorder` is inserted before the
  * first such node and shared by later ones. Graph inputs and outputs are plain.
  *
+ * A transposition that moves the channels to the end reads blocks, and one that moves them back
+ * writes blocks for a convolution: one copy instead of two.
+ *
  * Products of bytes (qlinear_conv) have channels innermost (nhwc), which oneDNN's kernels for u8
  * and s8 read and write, and the operators between them follow.
  *
@@ -166,6 +169,7 @@ static bool takes_images(const weft_module *m, weft_node n)
 static bool takes_blocks(const weft_module *m, weft_node n)
 {
     return weft_node_opdef(m, n)->traits & WEFT_T_LAYOUT &&
+           weft_node_op(m, n) != WEFT_OP_TRANSPOSE &&
            (weft_node_op(m, n) != WEFT_OP_SLICE || takes_images(m, n));
 }
 
@@ -372,6 +376,58 @@ static void choose_pool(chooser *c, weft_node n)
         give_result(c, n, global ? WEFT_LAYOUT_PLAIN : layout);
 }
 
+/* Whether the permutation moves dim 1 to the end, or with `back` the last dim to place 1. */
+static bool moves_channels(const weft_module *m, weft_node n, bool back)
+{
+    uint32_t rank = 0, last;
+    const int64_t *perm = weft_attrs_ints(weft_node_attrs(m, n), WEFT_ATTR_PERM, &rank);
+    if (!perm || rank < 3 || perm[0] != 0)
+        return false;
+    last = rank - 1;
+    for (uint32_t i = 1; i < rank; i++)
+        if (perm[i] != (back ? i == 1 ? last : i - 1 : i == last ? 1 : i + 1))
+            return false;
+    return true;
+}
+
+static bool has_whole_blocks(const chooser *c, weft_val v)
+{
+    const weft_ttype *t = weft_val_ttype(c->m, v);
+    return t->dtype == WEFT_DTYPE_F32 && t->rank >= 3 && weft_dim_is_const(t->dim[1]) &&
+           t->dim[1] % c->block == 0;
+}
+
+/* Whether `user` would have v, which is plain, reordered to blocks. */
+static bool wants_reorder(const chooser *c, weft_node user, weft_val v)
+{
+    conv_shape s;
+    if (weft_node_op(c->m, user) == WEFT_OP_CONV)
+        return weft_node_in(c->m, user, 0).i == v.i && read_conv(c, user, &s) &&
+               wants_blocks(c, &s) && !is_lone(c, user, &s);
+    for (uint32_t i = 0;
+         weft_node_op(c->m, user) == WEFT_OP_EW && i < weft_node_in_count(c->m, user); i++)
+        if (layout_of(c, weft_node_in(c->m, user, i)) == c->blocked)
+            return true;
+    return false;
+}
+
+static void choose_transpose(chooser *c, weft_node n)
+{
+    weft_val x = weft_node_in(c->m, n, 0), y = weft_node_out(c->m, n, 0);
+    if (layout_of(c, x) == c->blocked && moves_channels(c->m, n, false) && has_whole_blocks(c, x)) {
+        give_result(c, n, WEFT_LAYOUT_PLAIN);
+        return;
+    }
+    ask_plain(c, n);
+    if (!moves_channels(c->m, n, true) || !has_whole_blocks(c, y))
+        return;
+    WEFT_FOREACH_USE (c->m, y, use)
+        if (wants_reorder(c, use.node, y)) {
+            give_result(c, n, c->blocked);
+            return;
+        }
+}
+
 static void choose_node(chooser *c, weft_node n)
 {
     switch (weft_node_op(c->m, n)) {
@@ -386,6 +442,9 @@ static void choose_node(chooser *c, weft_node n)
         return;
     case WEFT_OP_CONCAT:
         choose_concat(c, n);
+        return;
+    case WEFT_OP_TRANSPOSE:
+        choose_transpose(c, n);
         return;
     case WEFT_OP_SLICE:
         if (takes_images(c->m, n))

@@ -51,6 +51,23 @@ static bool is_transposition(const weft_copy_box *p, int32_t l, size_t size)
            p->dim[l] >= 4 && p->dim[l + 1] >= 4 && p->src_stride[l + 1] > 0 && p->dst_stride[l] > 0;
 }
 
+/* Rows of 8 or 16 elements of 4 bytes: blocks of channels. */
+static bool is_blocks(const weft_copy_box *p, int32_t l, size_t size)
+{
+    return size == 4 && p->rank - l == 2 && p->dst_stride[l + 1] == 1 &&
+           p->src_stride[l + 1] == 1 && (p->dim[l + 1] == 8 || p->dim[l + 1] == 16);
+}
+
+static void copy_blocks(char *dst, int64_t dst_bytes, const char *src, int64_t src_bytes, int64_t n,
+                        bool wide)
+{
+    for (int64_t i = 0; i < n; i++, dst += dst_bytes, src += src_bytes)
+        if (wide)
+            memcpy(dst, src, 64);
+        else
+            memcpy(dst, src, 32);
+}
+
 static void copy_loops(const weft_cpu_vec *vec, const weft_copy_box *p, int32_t l, char *dst,
                        const char *src, int64_t begin, int64_t end, size_t size)
 {
@@ -64,6 +81,10 @@ static void copy_loops(const weft_cpu_vec *vec, const weft_copy_box *p, int32_t 
     if (is_transposition(p, l, size)) {
         vec->transpose((float *)(void *)dst, (size_t)ds, (const float *)(const void *)src,
                        (size_t)p->src_stride[l + 1], (size_t)p->dim[l + 1], (size_t)(end - begin));
+        return;
+    }
+    if (is_blocks(p, l, size)) {
+        copy_blocks(dst, ds * elem, src, ss * elem, end - begin, p->dim[l + 1] == 16);
         return;
     }
     for (int64_t i = begin; i < end; i++, dst += ds * elem, src += ss * elem)
@@ -154,6 +175,40 @@ static void plain_strides(const weft_tensor *t, int64_t *stride)
         stride[d] = at;
 }
 
+/* Between blocks of channels and channels at the end: dims [image][pixel][block][lane], or
+ * [image][block][pixel][lane] where the result is in blocks. */
+static weft_err prepare_from_blocks(weft_prep *p, const int64_t *perm, int32_t rank)
+{
+    const weft_slot *in = &p->in[0], *out = &p->out[0];
+    bool to = out->layout != WEFT_LAYOUT_PLAIN;
+    const weft_slot *blocks = to ? out : in, *plain = to ? in : out;
+    int64_t lanes = weft_layout_block(blocks->layout), channels = blocks->tensor.dim[1];
+    int64_t pixels = weft_slot_count(blocks, 2, rank), image = pixels * channels;
+    if (plain->layout != WEFT_LAYOUT_PLAIN || in->tensor.dtype != WEFT_DTYPE_F32 || lanes < 2 ||
+        rank < 3 || channels % lanes != 0 || perm[0] != 0)
+        return WEFT_ERR_OK;
+    for (int32_t d = 1; d < rank; d++)
+        if (perm[d] != (to              ? d == 1 ? rank - 1 : d - 1
+                        : d == rank - 1 ? 1
+                                        : d + 1) ||
+            out->tensor.dim[d] != in->tensor.dim[perm[d]])
+            return WEFT_ERR_OK;
+    const int32_t at = to ? 1 : 2; /* of the blocks */
+    weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = 4};
+    int64_t *in_blocks = to ? box.dst_stride : box.src_stride;
+    int64_t *in_plain = to ? box.src_stride : box.dst_stride;
+    box.dim[0] = blocks->tensor.dim[0];
+    box.dim[at] = channels / lanes;
+    box.dim[3 - at] = pixels;
+    box.dim[3] = lanes;
+    in_blocks[0] = in_plain[0] = image;
+    in_blocks[at] = pixels * lanes;
+    in_blocks[3 - at] = in_plain[at] = lanes;
+    in_plain[3 - at] = channels;
+    in_blocks[3] = in_plain[3] = 1;
+    return weft_cpu__set_moves(p, &box, 1, sizeof(float), "move");
+}
+
 weft_err weft_cpu__prepare_transpose(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
@@ -162,9 +217,11 @@ weft_err weft_cpu__prepare_transpose(weft_prep *p)
     const int64_t *perm = weft_attrs_ints(p->attrs, WEFT_ATTR_PERM, &n);
     weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
-    if (!all_plain(p) || in->dtype != out->dtype || in->rank == 0 ||
-        (perm && n != (uint32_t)in->rank) || out->rank != in->rank)
+    if (in->dtype != out->dtype || in->rank == 0 || (perm && n != (uint32_t)in->rank) ||
+        out->rank != in->rank)
         return WEFT_ERR_OK;
+    if (!all_plain(p))
+        return perm ? prepare_from_blocks(p, perm, in->rank) : WEFT_ERR_OK;
     plain_strides(in, stride);
     plain_strides(out, box.dst_stride);
     for (int32_t d = 0; d < in->rank; d++) {
