@@ -345,7 +345,7 @@ static weft_err start(weft_grpc *grpc, weft_diag *diag)
     WEFT_TRY(prepare(grpc));
     if (!weft_listen__is_on(&o->grpc))
         return WEFT_ERR_OK;
-    WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(grpc->router), diag,
+    WEFT_TRY(weft_listen__connections(o, weft_router__worker_room(grpc->router), diag,
                                       &grpc->max_connections));
     WEFT_TRY(weft_listener__open(&grpc->listener, grpc->loop, o->address, &o->grpc, on_listen_event,
                                  grpc, diag));

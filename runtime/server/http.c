@@ -87,7 +87,7 @@ static weft_err start(weft_http *http, weft_diag *diag)
 {
     const weft_serve_options *o = http->options;
     uint32_t limit;
-    WEFT_TRY(weft_listen__connections(o, weft_router__worker_count(http->router), diag, &limit));
+    WEFT_TRY(weft_listen__connections(o, weft_router__worker_room(http->router), diag, &limit));
     http->offload = weft_offload__create(http->loop, 0);
     http->heavy = weft_offload__create(http->loop, HEAVY_NICE);
     if (!http->offload || !http->heavy || !weft_peers__open(&http->peers))

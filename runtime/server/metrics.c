@@ -84,7 +84,7 @@ void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out
     weft_buf_printf(out,
                     "# HELP weft_workers Worker processes\n# TYPE weft_workers gauge\n"
                     "weft_workers %u\n",
-                    weft_router__worker_count(router));
+                    weft_router__live_workers(router));
     weft_buf_printf(out,
                     "# HELP weft_worker_restarts_total Workers started again\n"
                     "# TYPE weft_worker_restarts_total counter\nweft_worker_restarts_total %llu\n",

@@ -92,6 +92,19 @@ uint32_t weft_router__worker_count(const weft_router *router)
     return router->n_worker;
 }
 
+uint32_t weft_router__live_workers(const weft_router *router)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        n += !router->worker[i].retired;
+    return n;
+}
+
+uint32_t weft_router__worker_room(const weft_router *router)
+{
+    return router->worker_room;
+}
+
 weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker)
 {
     static const char *const state[] = {"waiting", "starting", "idle", "busy"};

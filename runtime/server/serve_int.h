@@ -367,7 +367,11 @@ void weft_router__explain(const weft_router *router, uint32_t model, char *out, 
 /* Why a worker could not prepare its models; NULL: no worker failed to. */
 const char *weft_router__failure(const weft_router *router);
 const weft_model_stats *weft_router__stats(const weft_router *router, uint32_t model);
+/* Places of workers that have been in use: those of retired workers are counted. */
 uint32_t weft_router__worker_count(const weft_router *router);
+/* Workers that have not retired; and how many there may be while the plan changes. */
+uint32_t weft_router__live_workers(const weft_router *router);
+uint32_t weft_router__worker_room(const weft_router *router);
 /* A worker and its slice. */
 typedef struct weft_worker_status {
     const char *name, *gpu, *mig; /* of the slice, see weft_serve_slice; NULL: none */

@@ -145,6 +145,7 @@ with Server("apart.json", "--control", "control", "--start-timeout", "3s", "--st
             now = status()
             assert (now["generation"], now["state"], now["last_change"]["ok"]) == (generation, "serving", True), now
             assert all(m["ready"] for m in now["models"]) and len(now["workers"]) == 2, now
+            assert b"\nweft_workers 2\n" in server.request("GET", "/metrics", port=server.metrics)[2]
         # The same plan again: no process ends.
         same = pids()
         ctl("plan", "apart.json")
