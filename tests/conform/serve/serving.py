@@ -61,9 +61,15 @@ class Server:
 
     def __init__(self, *options, bundle="models.weft", ready=True):
         self.log = open("server.log", "w+")
+        self.bundle, self.options = bundle, options
+        self.start((0, 0, 0), ready)
+
+    def start(self, ports, ready=True):
+        """On these ports for HTTP, gRPC and metrics; 0: any free one."""
+        http, grpc, metrics = map(str, ports)
         self.process = subprocess.Popen(
-            [WEFT, "serve", bundle, "--http", "0", "--grpc", "0", "--metrics", "0", *options],
-            stdout=subprocess.PIPE, stderr=self.log, text=True)
+            [WEFT, "serve", self.bundle, "--http", http, "--grpc", grpc, "--metrics", metrics,
+             *self.options], stdout=subprocess.PIPE, stderr=self.log, text=True)
         if ready:
             line = self.process.stdout.readline().split()
             if not line or line[0] != "READY":
@@ -73,6 +79,12 @@ class Server:
             self.http, self.grpc = int(ports["http"]), int(ports["grpc"])
             self.metrics = int(ports["metrics"])
             self.health = int(ports.get("health", -1))
+
+    def kill(self):
+        """Without a chance to clean up; start() with the same ports is what a supervisor does."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
 
     def text(self):
         self.log.seek(0)
