@@ -14,50 +14,23 @@
  * carbon intensity ends), the sums are brought up to date. */
 #include "scheduler/simulate/simulate_int.h"
 
+#include "base/log_bins.h"
+
 #include <string.h>
 
 /* -- Histograms ------------------------------------------------------------------------------- */
-
-enum {
-    FINE_BITS = 7, /* 2^7 buckets an octave, each narrower than 0.8 % */
-    COARSE_BITS = 5,
-    TOP_BITS = 45, /* longer times count as 2^45 ns, 9.8 h */
-    FINE_N = (TOP_BITS - FINE_BITS + 1) << FINE_BITS,
-    COARSE_N = (TOP_BITS - COARSE_BITS + 1) << COARSE_BITS,
-};
-
-static uint32_t slot_of(int64_t ns, int bits)
-{
-    uint64_t v = ns > 0 ? (uint64_t)ns : 0;
-    if (v >> TOP_BITS)
-        v = ((uint64_t)1 << TOP_BITS) - 1;
-    int shift = v >> bits ? 63 - __builtin_clzll(v) - bits : 0;
-    return ((uint32_t)shift << bits) + (uint32_t)(v >> shift);
-}
-
-static double middle_of(uint32_t slot, int bits)
-{
-    uint32_t shift = slot >> bits;
-    if (shift <= 1)
-        return slot;
-    shift--;
-    uint64_t low = (uint64_t)(slot - (shift << bits)) << shift;
-    return (double)low + (double)((uint64_t)1 << shift) / 2;
-}
 
 /* Nearest-rank percentile, us, of a histogram with `n` values, fine or coarse; the other one is
  * NULL. 0 without values. */
 static double find_rank(const uint64_t *fine, const uint32_t *coarse, uint64_t n, double part)
 {
-    uint64_t rank = (uint64_t)(part * (double)n), sum = 0;
-    if ((double)rank < part * (double)n)
-        rank++;
+    uint64_t rank = weft_log_rank(n, part), sum = 0;
     if (n == 0)
         return 0;
-    for (uint32_t i = 0; i < (fine ? FINE_N : COARSE_N); i++) {
+    for (uint32_t i = 0; i < (fine ? WEFT_LOG_FINE_N : WEFT_LOG_COARSE_N); i++) {
         sum += fine ? fine[i] : coarse[i];
         if (sum >= rank)
-            return middle_of(i, fine ? FINE_BITS : COARSE_BITS) / 1e3;
+            return weft_log_middle(i, fine ? WEFT_LOG_FINE_BITS : WEFT_LOG_COARSE_BITS) / 1e3;
     }
     return 0;
 }
@@ -70,8 +43,8 @@ double weft_sim__percentile_us(const sim_service *s, double part)
 void weft_sim__add_histogram(weft_arena *arena, sim_service *to, const sim_service *from)
 {
     if (!to->fine)
-        to->fine = weft_arena_array(arena, FINE_N, sizeof *to->fine);
-    for (uint32_t i = 0; i < FINE_N && from->fine; i++)
+        to->fine = weft_arena_array(arena, WEFT_LOG_FINE_N, sizeof *to->fine);
+    for (uint32_t i = 0; i < WEFT_LOG_FINE_N && from->fine; i++)
         to->fine[i] += from->fine[i];
 }
 
@@ -96,12 +69,12 @@ void weft_sim__count_answer(sim_world *w, const sim_request *r, const sim_server
     if (ns > s->max_ns)
         s->max_ns = ns;
     if (!s->fine)
-        s->fine = weft_arena_array(w->arena, FINE_N, sizeof *s->fine);
-    s->fine[slot_of(ns, FINE_BITS)]++;
+        s->fine = weft_arena_array(w->arena, WEFT_LOG_FINE_N, sizeof *s->fine);
+    s->fine[weft_log_bin(ns, WEFT_LOG_FINE_BITS)]++;
     if (w->next_bucket_ns < sim_never_ns) {
         if (!s->coarse)
-            s->coarse = weft_arena_array(w->arena, COARSE_N, sizeof *s->coarse);
-        s->coarse[slot_of(ns, COARSE_BITS)]++;
+            s->coarse = weft_arena_array(w->arena, WEFT_LOG_COARSE_N, sizeof *s->coarse);
+        s->coarse[weft_log_bin(ns, WEFT_LOG_COARSE_BITS)]++;
     }
     for (uint32_t i = 0; i < s->n_variant; i++)
         if (s->variant[i] == w->replica.at[server->replica].service)
@@ -217,7 +190,7 @@ static void close_bucket(sim_world *w)
         count[i].good = s->bucket.answered - s->bucket.late;
         if (s->bucket.answered > 0) {
             p99[i] = find_rank(NULL, s->coarse, s->bucket.answered, 0.99);
-            memset(s->coarse, 0, COARSE_N * sizeof *s->coarse);
+            memset(s->coarse, 0, WEFT_LOG_COARSE_N * sizeof *s->coarse);
         }
         s->bucket = (weft_sim_counts){0};
     }
