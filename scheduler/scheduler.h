@@ -626,6 +626,9 @@ WEFT_MUST_USE weft_err weft_trace_open_text(const char *text, size_t len, const 
                                             const weft_service *service, size_t n, uint64_t seed,
                                             weft_arena *arena, weft_diag *diag,
                                             weft_arrivals **out);
+/* The same requests, `factor` (above 0) times as fast. Takes the stream over. Lives in `arena`. */
+void weft_arrivals_speed(weft_arrivals *arrivals, double factor, weft_arena *arena,
+                         weft_arrivals **out);
 /* *more is false at the end; `out` is then left as it is. */
 WEFT_MUST_USE weft_err weft_arrivals_next(weft_arrivals *arrivals, weft_arrival *out, bool *more);
 void weft_arrivals_close(weft_arrivals *arrivals);

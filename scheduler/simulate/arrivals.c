@@ -225,6 +225,38 @@ weft_err weft_arrivals_generate(const weft_arrivals_options *options, const weft
     return WEFT_ERR_OK;
 }
 
+/* -- Another speed ---------------------------------------------------------------------------- */
+
+typedef struct faster {
+    weft_arrivals base;
+    weft_arrivals *of;
+    double factor;
+} faster;
+
+static weft_err next_faster(weft_arrivals *self, weft_arrival *out, bool *more)
+{
+    faster *f = (faster *)self;
+    WEFT_TRY(f->of->next(f->of, out, more));
+    if (*more)
+        out->time_ns = later(0, (double)out->time_ns / f->factor);
+    return WEFT_ERR_OK;
+}
+
+static void close_faster(weft_arrivals *self)
+{
+    weft_arrivals_close(((faster *)self)->of);
+}
+
+void weft_arrivals_speed(weft_arrivals *arrivals, double factor, weft_arena *arena,
+                         weft_arrivals **out)
+{
+    faster *f = weft_arena_array(arena, 1, sizeof *f);
+    *f = (faster){{next_faster, close_faster}, arrivals, factor};
+    *out = &f->base;
+}
+
+/* -- Use -------------------------------------------------------------------------------------- */
+
 weft_err weft_arrivals_next(weft_arrivals *arrivals, weft_arrival *out, bool *more)
 {
     return arrivals->next(arrivals, out, more);

@@ -167,6 +167,26 @@ static void test_arrivals__refuses_absurd_options(void **state)
     assert_false(next(a, &r));
 }
 
+static void test_arrivals__another_speed_keeps_the_order(void **state)
+{
+    const weft_service two[] = {{"m", 300}, {"n", 200}};
+    const weft_arrivals_options o = {.duration_s = 20, .seed = 5};
+    weft_arrivals *plain = generate(o, two, 2), *fast = generate(o, two, 2);
+    weft_arrival a, b;
+    size_t n = 0;
+    (void)state;
+    weft_arrivals_speed(fast, 4, arena, &fast);
+    while (next(plain, &a)) {
+        assert_true(next(fast, &b));
+        assert_int_equal(a.service, b.service);
+        assert_true(llabs(b.time_ns * 4 - a.time_ns) <= 2);
+        n++;
+    }
+    assert_true(n > 9000);
+    assert_false(next(fast, &b));
+    weft_arrivals_close(fast);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +199,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_arrivals__a_service_keeps_its_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_arrivals__refuses_absurd_options, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_arrivals__another_speed_keeps_the_order, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ typedef struct options {
     weft_sim_later later[THEN_MAX];
     size_t n_later;
     bool json, arrivals_given;
-    double speed, queue_delay_s;
+    double speed, faster, queue_delay_s; /* speed: of rates; faster: of time */
     weft_arrivals_options arrivals;
     weft_sim_options sim;
     const char *policy_options, *control;
@@ -250,6 +250,8 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
     weft_arrivals *arrivals = NULL;
     WEFT_TRY(load_inputs(o, arena, diag, &in));
     WEFT_TRY(open_arrivals(o, &in, arena, diag, &arrivals));
+    if (o->faster != 1)
+        weft_arrivals_speed(arrivals, o->faster, arena, &arrivals);
     weft_err err = weft_simulate(&o->sim, arrivals, arena, diag, &report);
     weft_arrivals_close(arrivals);
     WEFT_TRY(err);
@@ -363,6 +365,7 @@ static int run_simulate(int argc, char **argv)
 {
     static options o;
     o = (options){.speed = 1,
+                  .faster = 1,
                   .arrivals = {.seed = 1},
                   .sim = {.start_s = 2, .mig_s = 5},
                   .pipeline = {.run = {.verify = WEFT_VERIFY_OFF}}};
