@@ -6,6 +6,11 @@
  * overloaded server keeps the throughput of full batches: the window drop of Nexus (Shen et al.,
  * SOSP 2019, section 6.3), with admission in front of it.
  *
+ * Among the models of a worker the first one due goes first. A backlog that is never dropped, of
+ * requests without a promise, is always overdue and would starve the others; so an overdue model
+ * goes before others only as long as it has had no more of the workers' time than they, by the
+ * virtual times of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
+ *
  * The time of a batch is measured: mean and mean deviation by bucket, smoothed as round-trip times
  * of TCP are (Jacobson, SIGCOMM 1988). A request that finds an idle worker and no queue is always
  * admitted, and one request of a queue is always kept, so that an estimate that is too high cannot
@@ -98,6 +103,30 @@ void weft_admission__promise(const weft_router *router, weft_request *request)
     }
 }
 
+/* -- Between models --------------------------------------------------------------------------- */
+
+bool weft_admission__goes_first(const router_model *a, const router_model *b, uint64_t now_ns)
+{
+    bool late_a = a->head->due_ns < now_ns, late_b = b->head->due_ns < now_ns;
+    if (!late_a && !late_b)
+        return a->head->due_ns < b->head->due_ns;
+    if (late_a != late_b && a->virtual_ns == b->virtual_ns)
+        return late_a;
+    return a->virtual_ns < b->virtual_ns;
+}
+
+void weft_admission__enter(const weft_router *router, router_model *model)
+{
+    if (!model->head && model->virtual_ns < router->virtual_ns)
+        model->virtual_ns = router->virtual_ns;
+}
+
+void weft_admission__charge(weft_router *router, router_model *model, int64_t rows)
+{
+    router->virtual_ns = model->virtual_ns;
+    model->virtual_ns += (double)weft_admission__batch_ns(model, rows) + margin_ns;
+}
+
 /* -- On arrival ------------------------------------------------------------------------------- */
 
 /* Rows of a queue that run before a request that is due at `due_ns`. */
@@ -124,8 +153,10 @@ static bool run_together(const weft_router *router, uint32_t a, uint32_t b)
     return false;
 }
 
-/* Work of other models that runs before the request on the workers that serve it. */
-static double others_ns(const weft_router *router, const weft_request *request, const bool *shares)
+/* Work of other models that runs before the request on the workers that serve it; `own_ns`: of its
+ * own model. */
+static double others_ns(const weft_router *router, const weft_request *request, const bool *shares,
+                        double own_ns, uint64_t now_ns)
 {
     double sum = 0;
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
@@ -134,7 +165,11 @@ static double others_ns(const weft_router *router, const weft_request *request, 
             run_together(router, i, request->model))
             continue;
         double batches = ceil((double)rows_before(m, request->due_ns) / (double)m->largest_bucket);
-        sum += batches * (double)weft_admission__batch_ns(m, m->largest_bucket);
+        double each_ns = (double)weft_admission__batch_ns(m, m->largest_bucket);
+        double all_ns = batches * each_ns;
+        if (m->head->due_ns < now_ns && all_ns > own_ns + each_ns)
+            all_ns = own_ns + each_ns; /* its share, and what it may be behind */
+        sum += all_ns;
     }
     return sum;
 }
@@ -197,8 +232,8 @@ bool weft_admission__can_meet(const weft_router *router, const weft_request *req
     batch_time last = time_of(m, weft_batch__padded(m, before % most + own < most //
                                                            ? before % most + own
                                                            : most));
-    double queue_ns = (double)(before / most) * (double)weft_admission__batch_ns(m, most) +
-                      others_ns(router, request, shares);
+    double queue_ns = (double)(before / most) * (double)weft_admission__batch_ns(m, most);
+    queue_ns += others_ns(router, request, shares, queue_ns, now_ns);
     double finish_ns =
         (double)now_ns + o.soonest_ns + queue_ns / o.n + last.mean_ns + 2 * last.dev_ns;
     if (last.mean_ns <= 0 || finish_ns + margin_ns <= (double)request->due_ns)

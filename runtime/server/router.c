@@ -1,8 +1,8 @@
 /* The router: holds each request until it is answered, and hands queued requests to idle workers.
  *
  * Whenever a request arrives or a worker becomes idle, every idle worker gets a batch of the model
- * whose first request is due first among the models that it serves; without promises that is the
- * one that waits longest, counted from the SLO, so no model starves. Requests that cannot be
+ * whose first request is due first among the models that it serves, unless a model with overdue
+ * requests has had more than its share, so that no model starves. Requests that cannot be
  * answered in time are refused or dropped (admission.c). A batch is sent at once unless the options
  * ask for a delay. Where the bundle has a joint program, the batches of all its models that have
  * requests are sent together (router_joint.c); no request waits for requests of another model.
@@ -123,6 +123,7 @@ void weft_router__submit(weft_router *router, weft_request *request)
         weft_request__set_answer(request, WEFT_ANSWER_OVERLOADED, "the queue of model '%s' is full",
                                  model->program->name);
     else if (admit(router, model, request)) {
+        weft_admission__enter(router, model);
         weft_batch__push(model, request);
         dispatch(router);
         return;
@@ -200,7 +201,7 @@ static router_model *first_due(weft_router *router, const router_worker *worker,
     for (uint32_t i = 0; i < router->bundle->n_program; i++) {
         router_model *m = &router->model[i];
         if (worker->serves[i] && m->head && weft_batch__is_due(m, delay_us(router), now_ns) &&
-            (!best || m->head->due_ns < best->head->due_ns))
+            (!best || weft_admission__goes_first(m, best, now_ns)))
             best = m;
     }
     return best;
@@ -243,6 +244,8 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
         w->part[k] = (router_batch){.model = at, .sent_ns = now_ns};
         if (part[k].rows > 0)
             weft_batch__take(&router->model[at], part[k].rows, &w->part[k]);
+        if (w->part[k].n > 0)
+            weft_admission__charge(router, &router->model[at], w->part[k].padded_rows);
     }
 }
 

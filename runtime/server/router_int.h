@@ -42,6 +42,7 @@ enum { BATCH_TIMES_MAX = 64 };
 typedef struct router_model {
     const weft_bundle_program *program;
     weft_request *head, *tail;        /* queue, in the order in which requests are due */
+    double virtual_ns;                /* time of workers that it has had, from where it began */
     batch_time time[BATCH_TIMES_MAX]; /* ascending */
     uint32_t n_time;
     uint32_t n_queued;
@@ -98,6 +99,12 @@ void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns);
 uint64_t weft_admission__batch_ns(const router_model *model, int64_t rows);
 /* Sets when the request, which has arrived, is due, and whether that is a promise. */
 void weft_admission__promise(const weft_router *router, weft_request *request);
+/* Whether the queue of one model goes before that of another; neither is empty. */
+bool weft_admission__goes_first(const router_model *a, const router_model *b, uint64_t now_ns);
+/* Before a request is put into the queue: a model that was idle has saved nothing. */
+void weft_admission__enter(const weft_router *router, router_model *model);
+/* The model gets a worker for a batch of so many rows. */
+void weft_admission__charge(weft_router *router, router_model *model, int64_t rows);
 /* Whether the request can be answered before it is due, as far as is known. false: by how much it
  * would be late. */
 bool weft_admission__can_meet(const weft_router *router, const weft_request *request,
@@ -321,6 +328,7 @@ struct weft_router {
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending; /* accepted, not answered */
     bool *shares;       /* by model: scratch of admission.c */
+    double virtual_ns;  /* of the model that got a worker last, when it did */
     bool draining;
     weft_loop_source source; /* answers in shared memory */
     char failure[WORKER_WHY_MAX];

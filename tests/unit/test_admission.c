@@ -190,11 +190,21 @@ static void test_admission__random_queues(void **state)
 
 typedef struct outcome {
     uint32_t good, late, refused;
+    uint32_t asked[MODELS], in_time[MODELS];
+    double longest_ms[MODELS]; /* from arrival to answer */
 } outcome;
+
+/* What the models of a run are like; zeroed: both promise, and are asked in turn. */
+typedef struct variant {
+    bool no_promise[MODELS];
+    double slo_ms[MODELS]; /* 0: that of the run */
+    uint32_t every;        /* only one of so many requests is model 1's */
+} variant;
 
 /* One worker, Poisson arrivals at `load` times the rate of full batches, alternating models of
  * which the first `n_model` get requests. Times of batches vary by `noise`. */
-static outcome run(double load, double slo_ms, double noise, uint32_t n_model, bool admission)
+static outcome run_variant(double load, double slo_ms, double noise, uint32_t n_model,
+                           bool admission, variant v)
 {
     static weft_request request[REQUESTS];
     const uint64_t full_ns = 40 * ms;
@@ -204,6 +214,10 @@ static outcome run(double load, double slo_ms, double noise, uint32_t n_model, b
     learn_all(&w, full_ns);
     if (!admission)
         w.options.admission = WEFT_ADMISSION_NONE;
+    for (int m = 0; m < MODELS; m++) {
+        w.program[m].admit_by_slo = !v.no_promise[m];
+        w.program[m].slo_us = v.slo_ms[m] > 0 ? v.slo_ms[m] * 1e3 : slo_ms * 1e3;
+    }
     double at_ns = 0, rate = load * 8 / (double)full_ns;
     uint64_t end_ns = 0;
     for (uint32_t i = 0; i <= REQUESTS;) {
@@ -214,19 +228,27 @@ static outcome run(double load, double slo_ms, double noise, uint32_t n_model, b
                 break;
             weft_request *r = &request[i++];
             uint64_t late_ns;
-            arrive(&w, r, i % n_model, (uint64_t)at_ns);
+            uint32_t model = v.every ? rand_below(&w.seed, v.every) == 0 : i % n_model;
+            arrive(&w, r, model, (uint64_t)at_ns);
+            o.asked[model]++;
             at_ns -= log(1 - rand_unit(&w.seed)) / rate;
             if (r->promised && !weft_admission__can_meet(&w.router, r, r->arrived_ns, &late_ns))
                 o.refused++;
-            else
+            else {
+                weft_admission__enter(&w.router, &w.model[r->model]);
                 weft_batch__push(&w.model[r->model], r);
+            }
         } else { /* an answer */
             router_batch *b = &w.part;
             weft_admission__learn(&w.model[b->model], b->padded_rows, end_ns - b->sent_ns);
             for (uint32_t k = 0; k < b->n; k++) {
-                bool good = end_ns <= b->request[k]->arrived_ns + (uint64_t)(slo_ms * 1e6);
+                double took_ms = (double)(end_ns - b->request[k]->arrived_ns) / 1e6;
+                bool good = took_ms <= w.program[b->model].slo_us / 1e3;
                 o.good += good;
                 o.late += !good;
+                o.in_time[b->model] += good;
+                if (took_ms > o.longest_ms[b->model])
+                    o.longest_ms[b->model] = took_ms;
             }
             w.worker.process.state = WORKER_IDLE;
             w.worker.n_part = 0;
@@ -237,7 +259,7 @@ static outcome run(double load, double slo_ms, double noise, uint32_t n_model, b
         for (;;) {
             router_model *m = NULL;
             for (uint32_t k = 0; k < n_model; k++)
-                if (w.model[k].head && (!m || w.model[k].head->due_ns < m->head->due_ns))
+                if (w.model[k].head && (!m || weft_admission__goes_first(&w.model[k], m, now_ns)))
                     m = &w.model[k];
             if (!m)
                 break;
@@ -248,6 +270,7 @@ static outcome run(double load, double slo_ms, double noise, uint32_t n_model, b
                 continue;
             w.part = (router_batch){.model = (uint32_t)(m - w.model), .sent_ns = now_ns};
             weft_batch__take(m, c.most, &w.part);
+            weft_admission__charge(&w.router, m, w.part.padded_rows);
             double factor = 1 + noise * (2 * rand_unit(&w.seed) - 1);
             end_ns = now_ns + (uint64_t)((double)batch_ns(w.part.padded_rows, full_ns) * factor);
             w.worker.process.state = WORKER_BUSY;
@@ -256,6 +279,11 @@ static outcome run(double load, double slo_ms, double noise, uint32_t n_model, b
         }
     }
     return o;
+}
+
+static outcome run(double load, double slo_ms, double noise, uint32_t n_model, bool admission)
+{
+    return run_variant(load, slo_ms, noise, n_model, admission, (variant){.every = 0});
 }
 
 /* Good answers per second over what full batches give. */
@@ -286,6 +314,28 @@ static void test_admission__overload(void **state)
     assert_true(goodput(without, 1.5) < 0.1 && without.refused == 0);
 }
 
+/* Model 0 is overloaded and promises nothing, so that its queue only grows; nearly all of model 1's
+ * few requests are in time. The other way around, model 1's wait a little longer than they should.
+ */
+static void test_admission__no_model_starves(void **state)
+{
+    static const double loads[] = {0.8, 1, 1.2, 1.5, 3};
+    (void)state;
+    for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++)
+        for (int kind = 0; kind < 3; kind++) {
+            variant v = {.no_promise = {true, false},
+                         .slo_ms = {kind == 2 ? 1000 : 160, kind == 1 ? 640 : 160},
+                         .every = 20};
+            outcome o = run_variant(loads[i], 160, 0.1, MODELS, true, v);
+            assert_true(o.asked[1] > 800);
+            assert_true(o.in_time[1] >= o.asked[1] * 97 / 100);
+            v.no_promise[0] = false;
+            v.no_promise[1] = true;
+            o = run_variant(loads[i], 160, 0.1, MODELS, true, v);
+            assert_true(o.longest_ms[1] <= v.slo_ms[1] + 150);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_admission__an_idle_worker_is_tried),
         cmocka_unit_test(test_admission__random_queues),
         cmocka_unit_test(test_admission__overload),
+        cmocka_unit_test(test_admission__no_model_starves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
