@@ -58,7 +58,8 @@ static void write_message(world *w, input *in, weft_channel_end by)
     uint32_t n = next(in, 1) % (TENSORS_MAX + 1);
     need(weft_wire__begin(&out, WEFT_WIRE_RUN, n, n));
     for (uint32_t i = 0; i < n; i++) {
-        size_t len = next(in, 2) % (in->left + 1);
+        size_t len = next(in, 2);
+        len %= in->left + 1; /* of what is left now */
         out.tensor[i] =
             (weft_wire_tensor){.dtype = WEFT_DTYPE_U8, .rank = 1, .dim = {(int64_t)len}};
         weft_wire__add_chunk(&out, in->at, len);

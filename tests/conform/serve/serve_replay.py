@@ -123,7 +123,7 @@ def slow_server():
     took = time.monotonic() - start
     check_sums(r)
     assert r["total"]["answered"] == 100 and took < 10, (r["total"], took)  # one after the other: 40 s
-    assert 0.4e6 <= r["total"]["p50_us"], r["total"]
+    assert 0.4e6 * 0.99 <= r["total"]["p50_us"], r["total"]  # bins are 1 % wide
     assert r["sender"]["connections_most"] > 10, r["sender"]
     # Two connections for the same: latencies from the planned time grow, those from sending do not.
     r, err = replay(s.to, write_trace(10, 0.005), "--connections", "2", "--max-connections", "2")
