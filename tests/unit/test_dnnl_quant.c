@@ -245,7 +245,7 @@ static void compare(const product *p, const operands *o)
             want = fmin(fmax(want, low), high);
         /* Rounding to the nearest, with the error of f32 before it. */
         double allowed = eight ? 0.5 + 1e-4 : p->y == dnnl_s32 ? 0 : 1e-4;
-        if (!(fabs(got - want) <= 0.501))
+        if (!(fabs(got - want) <= allowed))
             fail_msg("%s, element %d: %g, not %g", p->name, i, got, want);
     }
 }
