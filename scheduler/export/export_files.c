@@ -79,6 +79,24 @@ void weft_export__add_devices(export_ctx *ctx, const export_node *node, const ch
     weft_buf_finish(&buf);
 }
 
+/* Memory of a worker on CPUs: three times what the plan counts for its models (what they use, as
+ * much again for requests, and the copy of the bundle), and what the server may hold besides: 2 GiB
+ * more in the worker, 1 GiB of bodies for each transport, and itself. */
+enum { TIMES_PLANNED = 3, SERVER_MIB = 5 << 10 };
+
+uint64_t weft_export__memory_mib(const export_worker *w)
+{
+    uint64_t planned = 0, mib = (uint64_t)1 << 20;
+    for (uint32_t i = 0; i < w->n; i++) {
+        if (w->at[i]->mem_bytes == 0)
+            return 0;
+        planned += w->at[i]->mem_bytes;
+    }
+    if (w->kind != WEFT_SLICE_CORES || planned >= UINT64_MAX / (2 * TIMES_PLANNED))
+        return 0;
+    return (TIMES_PLANNED * planned + mib - 1) / mib + SERVER_MIB;
+}
+
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w, const char *address)
 {
     return weft_arena_printf(ctx->arena,

@@ -80,6 +80,9 @@ void weft_export__add_devices(export_ctx *ctx, const export_node *node, const ch
 /* Converts a text to a lower-case DNS label of at most `max` bytes. Invalid characters become '-';
  * a label that differs from the text ends in a hash of the text, so that labels stay unique. */
 const char *weft_export__label(weft_arena *arena, const char *text, size_t max);
+/* Limit of the memory of a worker, MiB. 0: none, because the plan does not know, or for GPUs, whose
+ * drivers take memory of the host that no plan knows. */
+uint64_t weft_export__memory_mib(const export_worker *w);
 /* "PROGRAM serve BUNDLE PLAN --address A --http P --grpc P --metrics P" */
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w,
                                  const char *address);

@@ -11,8 +11,8 @@
  *   kserve/              for each group a ServingRuntime and an InferenceService
  *
  * Nodes must have the label weft/device-type. The bundle is on a volume claim, which is mounted
- * read-only at the folder of the bundle. The readiness probe asks for a model of the worker,
- * because the bundle may contain models that other workers serve. */
+ * read-only at the folder of the bundle. Probes ask a port of their own (--health), which is
+ * answered under any load and needs no key. */
 #include "scheduler/export/export_int.h"
 
 #include <stdlib.h>
@@ -21,6 +21,16 @@
 typedef enum style { STYLE_PLUGIN, STYLE_DRA, STYLE_KSERVE } style;
 
 static const char plan_folder[] = "/etc/weft/plan";
+
+/* Ports of a worker, in the order of their numbers. */
+static const struct {
+    const char *name, *flag;
+    bool service; /* other pods may ask it */
+} ports[] = {{"http", "--http", true},
+             {"grpc", "--grpc", true},
+             {"metrics", "--metrics", true},
+             {"health", "--health", false}};
+enum { PORTS = sizeof ports / sizeof ports[0] };
 
 #define put        weft_export_yaml__put
 #define put_number weft_export_yaml__put_number
@@ -114,7 +124,6 @@ static weft_err add_base(export_ctx *ctx)
 static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char *name,
                           const char *key, const char *value)
 {
-    static const char *const port[] = {"http", "grpc", "metrics"};
     begin_object(y, "v1", "Service", name);
     end_map(y);
     open_map(y, "spec");
@@ -122,11 +131,11 @@ static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char
     put(y, key, value);
     end_map(y);
     open_seq(y, "ports");
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < PORTS && ports[i].service; i++) {
         weft_export_yaml__map(y);
-        put(y, "name", port[i]);
+        put(y, "name", ports[i].name);
         put_number(y, "port", ctx->o.port + i);
-        put(y, "targetPort", port[i]);
+        put(y, "targetPort", ports[i].name);
         end_map(y);
     }
     end_seq(y);
@@ -134,10 +143,10 @@ static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char
     end_map(y);
 }
 
-/* Workers are asked on their three ports and ask nobody. */
+/* Workers are asked on their ports and ask nobody. Probes come from the node, which no policy keeps
+ * out. */
 static weft_err add_network_policy(export_ctx *ctx)
 {
-    static const char *const port[] = {"http", "grpc", "metrics"};
     weft_export_yaml y;
     weft_export_yaml__begin(&y);
     begin_object(&y, "networking.k8s.io/v1", "NetworkPolicy", ctx->o.name);
@@ -155,9 +164,9 @@ static weft_err add_network_policy(export_ctx *ctx)
     open_seq(&y, "ingress");
     weft_export_yaml__map(&y);
     open_seq(&y, "ports");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < PORTS && ports[i].service; i++) {
         weft_export_yaml__map(&y);
-        put(&y, "port", port[i]);
+        put(&y, "port", ports[i].name);
         end_map(&y);
     }
     end_seq(&y);
@@ -213,6 +222,9 @@ static void write_resources(weft_export_yaml *y, const export_ctx *ctx, const ex
         end_map(y);
         return;
     }
+    const char *memory =
+        weft_arena_printf(ctx->arena, "%lluMi", (unsigned long long)weft_export__memory_mib(w));
+    bool limits_memory = weft_export__memory_mib(w) > 0;
     if (cpu && w->cores == 0)
         return;
     open_map(y, "resources");
@@ -221,10 +233,14 @@ static void write_resources(weft_export_yaml *y, const export_ctx *ctx, const ex
     if (cpu) {
         open_map(y, "requests");
         put_number(y, "cpu", w->cores);
+        if (limits_memory)
+            put(y, "memory", memory);
         end_map(y);
     }
     open_map(y, "limits");
     put_number(y, cpu ? "cpu" : resource_of(ctx, w), cpu ? w->cores : 1);
+    if (limits_memory)
+        put(y, "memory", memory);
     end_map(y);
     end_map(y);
 }
@@ -234,7 +250,7 @@ static void write_probe(weft_export_yaml *y, const char *probe, const char *path
     open_map(y, probe);
     open_map(y, "httpGet");
     put(y, "path", path);
-    put(y, "port", "http");
+    put(y, "port", "health");
     end_map(y);
     put_number(y, "periodSeconds", 10);
     put_number(y, "failureThreshold", failures);
@@ -257,7 +273,6 @@ static void write_security(weft_export_yaml *y)
 static void write_arguments(weft_export_yaml *y, const export_ctx *ctx, const char *bundle,
                             const uint32_t *port)
 {
-    static const char *const flag[] = {"--http", "--grpc", "--metrics"};
     open_seq(y, "command");
     weft_export_yaml__text(y, ctx->o.weft);
     end_seq(y);
@@ -267,8 +282,8 @@ static void write_arguments(weft_export_yaml *y, const export_ctx *ctx, const ch
     weft_export_yaml__text(y, weft_arena_printf(ctx->arena, "%s/plan.json", plan_folder));
     weft_export_yaml__text(y, "--address");
     weft_export_yaml__text(y, "0.0.0.0");
-    for (int i = 0; i < 3; i++) {
-        weft_export_yaml__text(y, flag[i]);
+    for (int i = 0; i < PORTS; i++) {
+        weft_export_yaml__text(y, ports[i].flag);
         weft_export_yaml__text(y, weft_arena_printf(ctx->arena, "%u", port[i]));
     }
     end_seq(y);
@@ -277,7 +292,6 @@ static void write_arguments(weft_export_yaml *y, const export_ctx *ctx, const ch
 static void write_container(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                             style how, const char *bundle, const uint32_t *port)
 {
-    static const char *const port_name[] = {"http", "grpc", "metrics"};
     weft_export_yaml__map(y);
     put(y, "name", how == STYLE_KSERVE ? "kserve-container" : "weft");
     put(y, "image", ctx->o.image);
@@ -291,9 +305,9 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
         end_seq(y);
     }
     open_seq(y, "ports");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < PORTS; i++) {
         weft_export_yaml__map(y);
-        put(y, "name", how == STYLE_KSERVE && i == 1 ? "h2c" : port_name[i]);
+        put(y, "name", how == STYLE_KSERVE && i == 1 ? "h2c" : ports[i].name);
         put_number(y, "containerPort", port[i]);
         end_map(y);
     }
@@ -301,8 +315,7 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
     write_resources(y, ctx, w, how);
     write_probe(y, "startupProbe", "/v2/health/live", 30);
     write_probe(y, "livenessProbe", "/v2/health/live", 3);
-    write_probe(y, "readinessProbe",
-                weft_arena_printf(ctx->arena, "/v2/models/%s/ready", w->model[0]), 3);
+    write_probe(y, "readinessProbe", "/v2/health/ready", 3);
     write_security(y);
     open_seq(y, "volumeMounts");
     if (how != STYLE_KSERVE) {
@@ -379,7 +392,7 @@ static void write_claims(weft_export_yaml *y, const export_ctx *ctx, const expor
 
 static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w, style how)
 {
-    const uint32_t port[] = {ctx->o.port, ctx->o.port + 1, ctx->o.port + 2};
+    const uint32_t port[PORTS] = {ctx->o.port, ctx->o.port + 1, ctx->o.port + 2, ctx->o.port + 3};
     open_map(y, "spec");
     open_map(y, "nodeSelector");
     put(y, "weft/device-type", w->type);
@@ -542,7 +555,7 @@ static weft_err add_claims(export_ctx *ctx, bool *any)
 
 static void write_runtime(weft_export_yaml *y, const export_ctx *ctx, const export_group *g)
 {
-    static const uint32_t port[] = {8080, 9000, 8002};
+    static const uint32_t port[PORTS] = {8080, 9000, 8002, 8003};
     const export_worker *w = &ctx->worker[g->first];
     const char *file = strrchr(ctx->o.bundle, '/');
     begin_object(y, "serving.kserve.io/v1alpha1", "ServingRuntime", g->name);

@@ -44,9 +44,14 @@ static void write_node(const export_ctx *ctx, const export_node *node, weft_buf 
 {
     const char *sep = " Gres=";
     uint32_t cores = 0;
-    for (uint32_t i = node->first; i < node->first + node->n; i++)
+    uint64_t memory_mib = 0; /* a job may not ask for more than its node has */
+    for (uint32_t i = node->first; i < node->first + node->n; i++) {
         cores += node->kind == WEFT_SLICE_CORES ? ctx->worker[i].cores : 1;
+        memory_mib += weft_export__memory_mib(&ctx->worker[i]);
+    }
     weft_buf_printf(conf, "NodeName=%s CPUs=%u", node->name, cores ? cores : 1);
+    if (memory_mib)
+        weft_buf_printf(conf, " RealMemory=%llu", (unsigned long long)memory_mib);
     if (node->kind == WEFT_SLICE_MIG)
         for (uint32_t i = node->first; i < node->first + node->n; i++) {
             const char *slice = ctx->worker[i].slice;
@@ -83,19 +88,23 @@ static void write_job(export_ctx *ctx, const export_worker *w)
                     "#SBATCH --cpus-per-task=%u\n"
                     "#SBATCH --signal=TERM@40\n",
                     w->name, ctx->node[w->node].name, w->cores ? w->cores : 1);
+    uint64_t memory_mib = weft_export__memory_mib(w);
+    if (memory_mib)
+        weft_buf_printf(&buf, "#SBATCH --mem=%lluM\n", (unsigned long long)memory_mib);
     if (w->kind == WEFT_SLICE_MIG)
         weft_buf_printf(&buf, "#SBATCH --gres=mig:%s:1\n", w->slice);
     else if (w->kind == WEFT_SLICE_WHOLE)
         weft_buf_printf(&buf, "#SBATCH --gres=gpu:%s:1\n", w->type);
     else if (w->kind == WEFT_SLICE_MPS)
         weft_buf_printf(&buf, "#SBATCH --gres=mps:%u\n", w->percent);
-    weft_buf_puts(&buf, "set -eu\n");
+    weft_buf_puts(&buf, "set -eu\numask 077\n");
     if (w->kind == WEFT_SLICE_MIG)
         weft_buf_printf(&buf, ". %s/devices/%s.env\nexport CUDA_VISIBLE_DEVICES\n", ctx->o.config,
                         w->name);
     if (w->kind == WEFT_SLICE_MPS)
         weft_buf_printf(&buf, "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u\n", w->percent);
-    weft_buf_printf(&buf, "exec srun %s\n", weft_export__command(ctx, w, "0.0.0.0"));
+    weft_buf_printf(&buf, "exec srun setpriv --no-new-privs %s\n",
+                    weft_export__command(ctx, w, "0.0.0.0"));
     weft_export__add(ctx, weft_arena_printf(ctx->arena, "jobs/%s.sh", w->name),
                      buf.at ? buf.at : "", true);
     weft_buf_finish(&buf);

@@ -15,26 +15,6 @@
 /* Above the time in which the server prepares its models (--start-timeout). */
 enum { START_TIMEOUT_S = 330 };
 
-/* Memory of a service on CPUs: three times what the plan counts for its models (what they use, as
- * much again for requests, and the copy of the bundle), and what the server may hold besides: 2 GiB
- * more in the worker, 1 GiB of bodies for each transport, and itself. */
-enum { TIMES_PLANNED = 3, SERVER_GIB = 5 };
-
-/* Nothing for GPUs, whose drivers take memory of the host that no plan knows. */
-static void write_memory(const export_worker *w, weft_buf *buf)
-{
-    uint64_t planned = 0, mib = (uint64_t)1 << 20;
-    for (uint32_t i = 0; i < w->n; i++) {
-        if (w->at[i]->mem_bytes == 0)
-            return;
-        planned += w->at[i]->mem_bytes;
-    }
-    if (w->kind == WEFT_SLICE_CORES && planned < UINT64_MAX / (2 * TIMES_PLANNED))
-        weft_buf_printf(
-            buf, "MemoryMax=%lluM\n",
-            (unsigned long long)((TIMES_PLANNED * planned + mib - 1) / mib + SERVER_GIB * 1024));
-}
-
 /* The name of the MPS daemon that a worker needs; NULL: none. */
 static const char *mps_of(const export_ctx *ctx, const export_worker *w)
 {
@@ -61,6 +41,27 @@ static void add_unit(export_ctx *ctx, const export_worker *w, const char *unit, 
     weft_buf_finish(buf);
 }
 
+/* What no service of ours needs. */
+static void write_common(weft_buf *buf)
+{
+    weft_buf_puts(buf, "ProtectSystem=strict\n"
+                       "NoNewPrivileges=yes\n"
+                       "ProtectKernelTunables=yes\n"
+                       "ProtectKernelModules=yes\n"
+                       "ProtectKernelLogs=yes\n"
+                       "ProtectControlGroups=yes\n"
+                       "ProtectHostname=yes\n"
+                       "ProtectProc=invisible\n"
+                       "RestrictSUIDSGID=yes\n"
+                       "RestrictRealtime=yes\n"
+                       "RestrictNamespaces=yes\n"
+                       "LockPersonality=yes\n"
+                       "KeyringMode=private\n"
+                       "SystemCallArchitectures=native\n");
+}
+
+/* The daemon runs as root and starts its servers as the users of their clients, who must reach its
+ * pipes (no UMask). */
 static void write_mps(export_ctx *ctx, const export_worker *w, const char *mps)
 {
     weft_buf buf = {0};
@@ -80,6 +81,8 @@ static void write_mps(export_ctx *ctx, const export_worker *w, const char *mps)
                     "ExecStart=/usr/bin/env nvidia-cuda-mps-control -f\n"
                     "Restart=on-failure\n",
                     mps, mps, mps, mps);
+    write_common(&buf);
+    weft_buf_puts(&buf, "ProtectHome=yes\nRestrictAddressFamilies=AF_UNIX AF_NETLINK\n");
     add_unit(ctx, w, mps, &buf);
 }
 
@@ -89,28 +92,15 @@ static void write_mps(export_ctx *ctx, const export_worker *w, const char *mps)
 static void write_sandbox(const export_worker *w, weft_buf *buf)
 {
     weft_buf_puts(buf, "DynamicUser=yes\n"
-                       "ProtectSystem=strict\n"
                        "ProtectHome=read-only\n"
                        "PrivateTmp=yes\n"
-                       "NoNewPrivileges=yes\n"
+                       "UMask=0077\n"
                        "CapabilityBoundingSet=\n"
                        "AmbientCapabilities=\n"
-                       "UMask=0077\n"
-                       "ProtectKernelTunables=yes\n"
-                       "ProtectKernelModules=yes\n"
-                       "ProtectKernelLogs=yes\n"
-                       "ProtectControlGroups=yes\n"
-                       "ProtectHostname=yes\n"
-                       "ProtectProc=invisible\n"
-                       "RestrictSUIDSGID=yes\n"
-                       "RestrictRealtime=yes\n"
-                       "RestrictNamespaces=yes\n"
-                       "LockPersonality=yes\n"
-                       "KeyringMode=private\n"
-                       "SystemCallArchitectures=native\n"
                        "SystemCallFilter=@system-service\n"
                        "SystemCallErrorNumber=EPERM\n"
                        "OOMPolicy=continue\n");
+    write_common(buf);
     if (w->kind == WEFT_SLICE_CORES) {
         weft_buf_puts(buf, "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n"
                            "PrivateDevices=yes\n"
@@ -160,7 +150,9 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
                     "KillMode=mixed\n"
                     "TimeoutStopSec=40\n",
                     weft_export__command(ctx, w, "0.0.0.0"));
-    write_memory(w, &buf);
+    uint64_t memory_mib = weft_export__memory_mib(w);
+    if (memory_mib)
+        weft_buf_printf(&buf, "MemoryMax=%lluM\n", (unsigned long long)memory_mib);
     write_sandbox(w, &buf);
     weft_buf_printf(&buf, "\n[Install]\nWantedBy=%s.target\n", ctx->o.name);
     add_unit(ctx, w, w->name, &buf);

@@ -11,6 +11,22 @@ has k8s/device-plugin/deployments.yaml "/data/all.weft"
 has k8s/dra/claims.yaml "mig.nvidia.com"
 has k8s/dra/claims.yaml "strategy: MPS"
 has k8s/kserve/runtimes.yaml "/mnt/models/all.weft"
+# Probes have a port of their own, which no Service shows; workers on CPUs have a limit of memory.
+for kind in device-plugin/deployments dra/deployments kserve/runtimes; do
+    has "k8s/$kind.yaml" "--health"
+    has "k8s/$kind.yaml" "port: health"
+    lacks "k8s/$kind.yaml" "port: http"
+    has "k8s/$kind.yaml" "readOnlyRootFilesystem: true"
+    has "k8s/$kind.yaml" "allowPrivilegeEscalation: false"
+done
+lacks k8s/services/services.yaml "health"
+lacks k8s/services/network-policy.yaml "health"
+"$WEFT" compile "$examples/digits.yaml" -o digits.weft 2>err || die "$(shown err)"
+expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o cpu.json
+expect 0 "$WEFT" export cpu.json --to kubernetes -o cpu
+[ "$(grep -c 'memory: "5[0-9]*Mi"' cpu/device-plugin/deployments.yaml)" = 2 ] ||
+    die "no limit of memory: $(grep -n memory cpu/device-plugin/deployments.yaml)"
+lacks k8s/device-plugin/deployments.yaml "memory: 0Mi"
 # The exported parts of the plan are valid plans.
 for part in k8s/base/plans/*.json; do
     expect 0 "$WEFT" simulate "$part" --duration 1s

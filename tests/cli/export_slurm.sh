@@ -12,6 +12,17 @@ for job in slurm/jobs/*.sh; do
     node=$(sed -n 's/^#SBATCH --nodelist=//p' "$job")
     has slurm/slurm-nodes.conf "NodeName=$node "
 done
+# Jobs may not gain privileges; on CPUs they have a limit of memory, which their node has.
+for job in slurm/jobs/*.sh; do
+    has "$job" "setpriv --no-new-privs"
+done
+"$WEFT" compile "$examples/digits.yaml" -o digits.weft 2>err || die "$(shown err)"
+expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o cpu.json
+expect 0 "$WEFT" export cpu.json --to slurm -o cpu
+memory=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' cpu/jobs/*.sh)
+[ "${memory:-0}" -gt 5120 ] && [ "$memory" -lt 6144 ] || die "--mem=$memory"
+has cpu/slurm-nodes.conf "RealMemory=$memory"
+! grep -l -e --gres slurm/jobs/*.sh | xargs grep -q -e --mem || die "a limit of memory for a GPU's job"
 command -v slurmd >/dev/null || skip "no slurmd"
 # Other character devices stand for /dev/nvidiaN, which need not exist.
 check() {

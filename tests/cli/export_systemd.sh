@@ -3,6 +3,9 @@
 expect 0 "$WEFT" export plan.json --to systemd -o units --weft "$(realpath "$WEFT")" --config "$PWD/etc"
 has units/weft-a100-80-0/weft-d0-s0.service "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40"
 [ -f units/weft-a100-80-0/weft-mps-gpu0.service ] || die "no MPS daemon: $(ls units/*)"
+has units/weft-a100-80-0/weft-mps-gpu0.service "NoNewPrivileges=yes"
+# Its pipes are for other users.
+lacks units/weft-a100-80-0/weft-mps-gpu0.service "UMask"
 # devices.sh finds each worker's instance by GPU, profile and number.
 mkdir bin
 cat >bin/nvidia-smi <<'END'
