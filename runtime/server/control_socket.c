@@ -1,14 +1,14 @@
 /* The control socket: one JSON object a line each way, over a UNIX socket of mode 0600; requests of
  * a connection are answered in order. docs/serving.md has the requests.
  *
- * Input is bounded: lines of 4 MiB, 16 connections, unknown keys are refused by name. What a client
- * does not read waits in memory only for the one answer that is being written. */
+ * Input is bounded: lines of 4 MiB, 16 connections (above, the one used longest ago is closed),
+ * unknown keys are refused by name. What a client does not read waits in memory only for the one
+ * answer that is being written. */
 #include "runtime/server/serve_int.h"
 
 #include "scheduler/scheduler.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,11 +17,15 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECTIONS_MAX = 16, LINE_BYTES_MAX = 4 << 20, READ_BYTES = 65536, NOTE_BYTES_MAX = 65536 };
+enum {
+    CONNECTIONS_MAX = 16,
+    LINE_BYTES_MAX = 4 << 20,
+    READ_BYTES = 65536,
+    NOTE_BYTES_MAX = 65536,
+    TURN_LINES = 16 /* of one connection, in one turn of the loop */
+};
 
 typedef struct connection {
     weft_ctl *control;
@@ -30,13 +34,14 @@ typedef struct connection {
     size_t n_in;
     char *out;
     size_t n_out, at_out;
+    uint64_t used_ns;
 } connection;
 
 struct weft_ctl {
     const weft_serve_options *options;
     weft_router *router;
     weft_loop *loop;
-    int listener;
+    weft_listener listener;
     connection at[CONNECTIONS_MAX];
     char *note; /* last text of the controller; NULL: none */
     char *plan; /* plan that was applied last, and is in force or comes into force; NULL: none */
@@ -333,83 +338,58 @@ static bool read_in(connection *at)
 static void on_event(void *user, uint32_t events)
 {
     connection *at = user;
-    bool alive = true;
-    if (at->out)
-        alive = (events & (EPOLLERR | EPOLLHUP)) == 0 && write_out(at);
-    else
+    char *end = NULL;
+    bool alive = (events & (EPOLLERR | EPOLLHUP)) == 0 || !at->out;
+    at->used_ns = weft_clock__now_ns();
+    if (alive && at->out)
+        alive = write_out(at);
+    else if (alive && !(events & EPOLLOUT))
         alive = read_in(at);
-    while (alive && !at->out && at->n_in > 0) {
-        char *end = memchr(at->in, '\n', at->n_in);
-        if (!end) {
+    for (int n = 0; alive && !at->out && at->n_in > 0; n++) {
+        end = memchr(at->in, '\n', at->n_in);
+        if (!end)
             alive = at->n_in <= LINE_BYTES_MAX;
+        if (!end || n == TURN_LINES)
             break;
-        }
         alive = answer_line(at, (size_t)(end - at->in));
     }
+    if (alive && !at->out && at->n_in > 0 && end) /* the rest in the next turn */
+        alive = weft_loop__change(at->control->loop, at->fd, EPOLLOUT);
     if (!alive)
         close_connection(at);
+}
+
+/* A place for a connection: a free one, or that of the connection used longest ago. */
+static connection *make_place(weft_ctl *c)
+{
+    connection *oldest = &c->at[0];
+    for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
+        if (c->at[i].fd < 0)
+            return &c->at[i];
+        if (c->at[i].used_ns < oldest->used_ns)
+            oldest = &c->at[i];
+    }
+    close_connection(oldest);
+    return oldest;
 }
 
 static void on_connection(void *user, uint32_t events)
 {
     weft_ctl *c = user;
+    bool full;
     (void)events;
-    int fd = accept4(c->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = weft_listener__accept(&c->listener, NULL, &full);
     if (fd < 0)
         return;
-    for (size_t i = 0; i < CONNECTIONS_MAX; i++) {
-        connection *at = &c->at[i];
-        if (at->fd >= 0)
-            continue;
-        *at = (connection){.control = c, .fd = fd};
-        if (!weft_loop__watch(c->loop, fd, EPOLLIN, on_event, at)) {
-            close(fd);
-            at->fd = -1;
-        }
-        return;
+    connection *at = make_place(c);
+    *at = (connection){.control = c, .fd = fd, .used_ns = weft_clock__now_ns()};
+    if (!weft_loop__watch(c->loop, fd, EPOLLIN, on_event, at)) {
+        close(fd);
+        at->fd = -1;
     }
-    close(fd);
 }
 
 /* -- Life ------------------------------------------------------------------------------------- */
-
-/* A socket that nobody listens on any more is taken over. */
-static bool is_stale(const struct sockaddr_un *at)
-{
-    struct stat file;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool stale = fd >= 0 && lstat(at->sun_path, &file) == 0 && S_ISSOCK(file.st_mode) &&
-                 connect(fd, (const struct sockaddr *)at, sizeof *at) != 0 && errno == ECONNREFUSED;
-    if (fd >= 0)
-        close(fd);
-    return stale;
-}
-
-static weft_err open_listener(weft_ctl *c, const char *path, weft_diag *diag)
-{
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    const weft_where where = {.file = path};
-    if (strlen(path) >= sizeof at.sun_path)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "path of a socket is too long");
-    strcpy(at.sun_path, path);
-    if (is_stale(&at))
-        unlink(path);
-    c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    mode_t mask = umask(0177);
-    bool bound =
-        c->listener >= 0 && bind(c->listener, (const struct sockaddr *)&at, sizeof at) == 0;
-    umask(mask);
-    if (!bound || listen(c->listener, CONNECTIONS_MAX) != 0 ||
-        !weft_loop__watch(c->loop, c->listener, EPOLLIN, on_connection, c)) {
-        weft_err err =
-            weft_diag_error(diag, WEFT_ERR_IO, where, "control socket: %s", strerror(errno));
-        if (c->listener >= 0)
-            close(c->listener);
-        c->listener = -1;
-        return err;
-    }
-    return WEFT_ERR_OK;
-}
 
 weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router, weft_loop *loop,
                           weft_diag *diag, weft_ctl **out)
@@ -420,11 +400,13 @@ weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router
     weft_ctl *c = calloc(1, sizeof *c);
     if (!c)
         return WEFT_ERR_NOMEM;
-    *c = (weft_ctl){.options = options, .router = router, .loop = loop, .listener = -1};
+    const weft_serve_port where = {.port = -1, .path = options->control.path, .is_private = true};
+    *c = (weft_ctl){.options = options, .router = router, .loop = loop};
     for (size_t i = 0; i < CONNECTIONS_MAX; i++)
         c->at[i] = (connection){.control = c, .fd = -1};
-    weft_err err = open_listener(c, options->control.path, diag);
+    weft_err err = weft_listener__open(&c->listener, loop, NULL, &where, on_connection, c, diag);
     if (err != WEFT_ERR_OK) {
+        weft_listener__close(&c->listener);
         free(c);
         return err;
     }
@@ -438,9 +420,7 @@ void weft_ctl__destroy(weft_ctl *c)
         return;
     for (size_t i = 0; i < CONNECTIONS_MAX; i++)
         close_connection(&c->at[i]);
-    weft_loop__unwatch(c->loop, c->listener);
-    close(c->listener);
-    unlink(c->options->control.path);
+    weft_listener__close(&c->listener);
     free(c->note);
     free(c->plan);
     free(c->plan_before);

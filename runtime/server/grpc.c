@@ -22,7 +22,9 @@ enum {
     FRAME_MAX_BYTES = 256 << 10,
     HEADER_LIST_MAX_BYTES = 16384,
     IN_BYTES = 256 << 10,
-    READ_BYTES = 64 << 10, /* at once */
+    READ_BYTES = 64 << 10,        /* at once */
+    QUEUED_MAX = 4 * STREAMS_MAX, /* frames that wait to be sent: above, no more is read */
+    SLOW_PER_S = 256 << 10,       /* bytes: above, a connection is never closed for others */
     OUT_BYTES = 256 << 10,
     OUT_CHUNK_BYTES = 32 << 10, /* more than one nghttp2_session_mem_send returns */
     TURN_READS_MAX = 16,
@@ -35,6 +37,8 @@ enum {
 
 static const uint64_t read_ns = 200000; /* of one connection in a turn */
 static const uint64_t hello_ns = 10000000000u;
+static const uint64_t fresh_ns = 1000000000u;  /* a connection has so long to show its rate */
+static const uint64_t stuck_ns = 30000000000u; /* without any output taken */
 static const uint64_t scan_every_ns = 1000000000u;
 
 static void on_connection_event(void *user, uint32_t events);
@@ -43,18 +47,34 @@ static void on_connection_event(void *user, uint32_t events);
 
 static void close_later(grpc_connection *c)
 {
+    c->grpc->n_closing += !c->closing;
     c->closing = true;
     weft_grpc__mark_dirty(c);
+}
+
+/* Takes the connection out of the order of use, or puts it in as the one used last. */
+static void unlink_connection(grpc_connection *c)
+{
+    *(c->prev ? &c->prev->next : &c->grpc->connections) = c->next;
+    *(c->next ? &c->next->prev : &c->grpc->oldest) = c->prev;
+}
+
+static void link_connection(grpc_connection *c)
+{
+    weft_grpc *grpc = c->grpc;
+    c->prev = NULL;
+    c->next = grpc->connections;
+    *(c->next ? &c->next->prev : &grpc->oldest) = c;
+    grpc->connections = c;
 }
 
 /* The connection must not be in the dirty list. */
 static void destroy_connection(grpc_connection *c)
 {
     weft_grpc *grpc = c->grpc;
-    *(c->prev ? &c->prev->next : &grpc->connections) = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
+    unlink_connection(c);
     grpc->n_connection--;
+    grpc->n_closing -= c->closing;
     while (c->streams)
         weft_grpc__drop_stream(c->streams);
     nghttp2_session_del(c->session);
@@ -103,9 +123,8 @@ static void add_connection(weft_grpc *grpc, int fd, weft_peer *peer)
                            .peer = peer,
                            .stream = {.fd = fd},
                            .hello_deadline_ns = now_ns + hello_ns,
-                           .used_ns = now_ns,
-                           .events = EPOLLIN,
-                           .next = grpc->connections};
+                           .moved_ns = now_ns,
+                           .events = EPOLLIN};
     if (!weft_stream__open(&c->stream, grpc->tls, fd) || !open_session(c) ||
         !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
         nghttp2_session_del(c->session);
@@ -115,14 +134,19 @@ static void add_connection(weft_grpc *grpc, int fd, weft_peer *peer)
         return;
     }
     peer->n_connection++;
-    if (grpc->connections)
-        grpc->connections->prev = c;
-    grpc->connections = c;
+    link_connection(c);
     grpc->n_connection++;
     weft_grpc__mark_dirty(c);
 }
 
 /* -- Input ---------------------------------------------------------------------------------- */
+
+/* Whether the client has to take output before more of its input is read: it could make the server
+ * owe it answers and resets without end. */
+static bool owes_much(const grpc_connection *c)
+{
+    return nghttp2_session_get_outbound_queue_size(c->session) > QUEUED_MAX;
+}
 
 static void on_connection_event(void *user, uint32_t events)
 {
@@ -130,8 +154,9 @@ static void on_connection_event(void *user, uint32_t events)
     weft_grpc__mark_dirty(c);
     if (c->closing || (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !c->stream.read_wants_write))
         return;
-    c->used_ns = weft_clock__now_ns();
-    uint64_t until_ns = c->used_ns + read_ns;
+    unlink_connection(c);
+    link_connection(c);
+    uint64_t until_ns = weft_clock__now_ns() + read_ns;
     /* Bytes inside OpenSSL raise no event. */
     for (int i = 0; i < TURN_READS_MAX || weft_stream__has_pending(&c->stream); i++) {
         ssize_t n = weft_stream__read(&c->stream, c->grpc->in, READ_BYTES);
@@ -139,10 +164,10 @@ static void on_connection_event(void *user, uint32_t events)
             return;
         /* A half-closed connection counts as closed: no gRPC client waits for answers on one. */
         if (n <= 0 || nghttp2_session_mem_recv(c->session, c->grpc->in, (size_t)n) != n) {
-            c->closing = true;
+            close_later(c);
             return;
         }
-        if (n < READ_BYTES || (weft_clock__now_ns() > until_ns && !c->stream.ssl))
+        if (n < READ_BYTES || owes_much(c) || (weft_clock__now_ns() > until_ns && !c->stream.ssl))
             return;
     }
 }
@@ -183,6 +208,7 @@ static bool keep_rest(grpc_connection *c, const uint8_t *at, size_t len)
     memcpy(c->rest, at, len);
     c->rest_len = len;
     c->rest_at = 0;
+    c->rest_ns = weft_clock__now_ns();
     return true;
 }
 
@@ -192,6 +218,7 @@ static bool send_rest(grpc_connection *c)
     if (n < 0)
         return false;
     c->rest_at += (size_t)n;
+    c->rest_ns = n > 0 ? weft_clock__now_ns() : c->rest_ns;
     if (c->rest_at == c->rest_len) {
         free(c->rest);
         c->rest = NULL;
@@ -203,7 +230,8 @@ static bool send_rest(grpc_connection *c)
 static bool watch_output(grpc_connection *c, bool on)
 {
     on = (on && !c->stream.write_wants_read) || c->stream.read_wants_write;
-    uint32_t events = EPOLLIN | (on ? EPOLLOUT : 0u);
+    bool reads = !on || !owes_much(c);
+    uint32_t events = (reads ? EPOLLIN : 0u) | (on ? EPOLLOUT : 0u);
     if (events == c->events)
         return true;
     c->events = events;
@@ -234,7 +262,8 @@ static bool flush(grpc_connection *c)
 
 static void scan_connection(grpc_connection *c, uint64_t now_ns)
 {
-    if (c->hello_deadline_ns && c->hello_deadline_ns < now_ns)
+    if ((c->hello_deadline_ns && c->hello_deadline_ns < now_ns) ||
+        (c->rest && c->rest_ns + stuck_ns < now_ns))
         close_later(c);
     for (grpc_stream *s = c->streams; s; s = s->next) {
         if (s->state == GRPC_RUNNING || s->deadline_ns > now_ns)
@@ -269,7 +298,7 @@ static uint64_t on_idle(void *user)
     }
     bool timed = false;
     for (grpc_connection *c = grpc->connections; c && !timed; c = c->next)
-        timed = c->n_stream > 0 || c->hello_deadline_ns;
+        timed = c->n_stream > 0 || c->rest || c->hello_deadline_ns;
     if (!timed)
         return UINT64_MAX;
     return grpc->next_scan_ns > now_ns ? grpc->next_scan_ns - now_ns : 0;
@@ -277,15 +306,25 @@ static uint64_t on_idle(void *user)
 
 /* -- Listening ------------------------------------------------------------------------------ */
 
-/* Closes the least recently used connection without streams. */
-static void evict(weft_grpc *grpc)
+/* Whether the connection may be closed for a new one: nothing of it runs, and it is idle, or moves
+ * its messages slowly. */
+static bool is_missed_least(const grpc_connection *c, uint64_t now_ns)
 {
-    grpc_connection *oldest = NULL;
-    for (grpc_connection *c = grpc->connections; c; c = c->next)
-        if (c->n_stream == 0 && !c->closing && (!oldest || c->used_ns < oldest->used_ns))
-            oldest = c;
-    if (oldest)
-        close_later(oldest);
+    uint64_t took_ns = now_ns - c->moved_ns;
+    bool slow = took_ns > fresh_ns && (double)c->moved < (double)took_ns * 1e-9 * SLOW_PER_S;
+    return !c->closing && c->n_running == 0 && (c->n_stream == 0 || slow);
+}
+
+/* Closes the least recently used one of those, if there is one. */
+static bool evict(weft_grpc *grpc)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    for (grpc_connection *c = grpc->oldest; c; c = c->prev)
+        if (is_missed_least(c, now_ns)) {
+            close_later(c);
+            return true;
+        }
+    return false;
 }
 
 /* Takes a new connection, or closes it at once: an address has its share only. */
@@ -308,14 +347,13 @@ static void on_listen_event(void *user, uint32_t events)
     for (int i = 0; i < 64; i++) {
         struct sockaddr_storage address = {0};
         bool full = false;
-        if (grpc->n_connection >= grpc->max_connections) {
-            evict(grpc);
+        if (grpc->n_connection - grpc->n_closing >= grpc->max_connections && !evict(grpc)) {
             weft_listener__pause(&grpc->listener);
             return;
         }
         int fd = weft_listener__accept(&grpc->listener, &address, &full);
         if (full)
-            evict(grpc);
+            (void)evict(grpc);
         if (fd < 0)
             return;
         admit(grpc, fd, &address);

@@ -421,8 +421,9 @@ void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
         return;
     }
     bool too_large;
+    size_t decoded;
     ProtobufCMessage *in =
-        weft_grpc__unpack(method->request, message, len, call->decoded_max, &too_large);
+        weft_grpc__unpack(method->request, message, len, call->decoded_max, &decoded, &too_large);
     weft_arena *arena = weft_arena_create(ARENA_MAX_BYTES);
     if (!in)
         weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message is malformed");

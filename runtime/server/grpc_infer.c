@@ -98,6 +98,7 @@ static bool convert(reader *r, const field *f, uint32_t at, const char *name)
     if (!data)
         return fail(r, WEFT_ANSWER_INTERNAL, "out of memory");
     r->infer->converted[at] = data;
+    r->infer->decoded += weft_tensor_bytes(t);
     t->data = data;
     for (size_t i = 0; i < f->n; i++) {
         int64_t x = get_narrow(f, i);
@@ -211,14 +212,27 @@ static bool read_inputs(reader *r)
 
 /* -- Outputs -------------------------------------------------------------------------------- */
 
-/* 0: absent, or not an integer. */
-static int64_t get_int(const Inference__InferParameter *p)
+/* An integer from 0; false: another kind of value. */
+static bool get_count(const Inference__InferParameter *p, uint64_t *out)
 {
-    if (p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM)
-        return p->int64_param;
-    if (p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM)
-        return p->uint64_param > INT64_MAX ? INT64_MAX : (int64_t)p->uint64_param;
-    return 0;
+    bool is_int =
+        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
+    bool is_uint =
+        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM;
+    if (is_uint)
+        *out = p->uint64_param;
+    else if (is_int && p->int64_param >= 0)
+        *out = (uint64_t)p->int64_param;
+    else
+        return false;
+    return true;
+}
+
+static bool read_count(reader *r, const char *key, const Inference__InferParameter *p,
+                       uint64_t *out)
+{
+    return get_count(p, out) ||
+           fail(r, WEFT_ANSWER_INVALID, "parameter '%s' is not an integer from 0", key);
 }
 
 static bool read_output(reader *r, const infer_output *output)
@@ -235,7 +249,11 @@ static bool read_output(reader *r, const infer_output *output)
         const char *key = output->parameters[i]->key;
         if (strcmp(key, "shared_memory_region") == 0)
             return fail(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
-        if (strcmp(key, "classification") == 0 && get_int(output->parameters[i]->value) > 0)
+        uint64_t classes = 0;
+        if (strcmp(key, "classification") == 0 &&
+            !read_count(r, key, output->parameters[i]->value, &classes))
+            return false;
+        if (classes > 0)
             return fail(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
     }
     r->infer->output[r->infer->n_output++] = at;
@@ -302,11 +320,10 @@ static bool prepare(reader *r, const weft_bundle *bundle, const bool *visible)
     infer->output = calloc(p->n_output + 1, sizeof *infer->output);
     if (!infer->request || !infer->has_input || !infer->converted || !infer->output)
         return fail(r, WEFT_ANSWER_INTERNAL, "out of memory");
-    for (size_t i = 0; i < infer->in->n_parameters; i++) {
-        int64_t timeout_us = get_int(infer->in->parameters[i]->value);
-        if (strcmp(infer->in->parameters[i]->key, "timeout") == 0 && timeout_us > 0)
-            infer->request->timeout_us = (uint64_t)timeout_us;
-    }
+    for (size_t i = 0; i < infer->in->n_parameters; i++)
+        if (strcmp(infer->in->parameters[i]->key, "timeout") == 0 &&
+            !read_count(r, "timeout", infer->in->parameters[i]->value, &infer->request->timeout_us))
+            return false;
     return true;
 }
 
@@ -320,7 +337,8 @@ bool weft_grpc__read_infer(const weft_bundle *bundle, const bool *visible, const
     ok = ok && (!wrong || fail(&r, WEFT_ANSWER_INVALID, "the message %s", wrong));
     if (ok) {
         r.infer->in = (Inference__ModelInferRequest *)weft_grpc__unpack(
-            &inference__model_infer_request__descriptor, message, len, decoded_max, &too_large);
+            &inference__model_infer_request__descriptor, message, len, decoded_max,
+            &r.infer->decoded, &too_large);
         ok = r.infer->in || fail(&r, WEFT_ANSWER_INVALID, "the message %s",
                                  too_large ? "takes too much memory" : "is malformed");
     }
@@ -417,27 +435,36 @@ static void done_write(weft_job *job)
     end_call(call);
 }
 
-/* Whether the answer is to be written beside the loop. */
-static bool is_large(const weft_grpc_infer *infer)
+static size_t output_bytes(const weft_grpc_infer *infer)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < infer->n_output; i++)
-        bytes += weft_tensor_bytes(&infer->request->out[infer->output[i]]);
-    return bytes > WEFT_GRPC_INLINE_BYTES;
+    for (uint32_t i = 0; i < infer->program->n_output; i++)
+        bytes += weft_tensor_bytes(&infer->request->out[i]);
+    return bytes;
+}
+
+static bool hold(weft_grpc_call *call, size_t bytes)
+{
+    if (!call->hold || call->hold(call, bytes))
+        return true;
+    weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
+    return false;
 }
 
 static void on_done(weft_request *request)
 {
     weft_grpc_call *call = request->user;
-    if (request->answer == WEFT_ANSWER_OK) {
-        if (call->offload && is_large(call->infer)) {
+    size_t bytes = request->answer == WEFT_ANSWER_OK ? output_bytes(call->infer) : 0;
+    if (request->answer == WEFT_ANSWER_OK && hold(call, call->infer->decoded + bytes)) {
+        /* Written beside the loop when it is large. */
+        if (call->offload && bytes > WEFT_GRPC_INLINE_BYTES) {
             call->offloaded = true;
             call->job = (weft_job){.run = run_write, .done = done_write};
             weft_offload__submit(call->offload, &call->job);
             return;
         }
         write_answer(call);
-    } else {
+    } else if (request->answer != WEFT_ANSWER_OK) {
         uint64_t took_us = (weft_clock__now_ns() - request->arrived_ns) / 1000;
         bool expired = request->answer == WEFT_ANSWER_UNAVAILABLE && call->timeout_us &&
                        took_us >= call->timeout_us;
@@ -452,6 +479,10 @@ static void on_done(weft_request *request)
 static void submit(weft_grpc_call *call)
 {
     weft_request *request = call->infer->request;
+    if (!hold(call, call->infer->decoded)) {
+        end_call(call);
+        return;
+    }
     if (call->timeout_us && (!request->timeout_us || call->timeout_us < request->timeout_us))
         request->timeout_us = call->timeout_us;
     request->done = on_done;

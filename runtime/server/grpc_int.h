@@ -44,6 +44,9 @@ typedef struct weft_grpc_call {
     size_t decoded_max;  /* limit for the memory of the decoded request, bytes */
     /* Called once, possibly inside weft_grpc__start_call or weft_grpc__cancel_call. */
     void (*reply)(struct weft_grpc_call *call);
+    /* Counts so many bytes as held by the call, instead of those before. false: too many bytes are
+     * held. NULL: nobody counts. */
+    bool (*hold)(struct weft_grpc_call *call, size_t bytes);
     void *user;
 
     /* The answer. */
@@ -93,11 +96,12 @@ bool weft_grpc__pack(const struct ProtobufCMessage *message, uint8_t **out, size
 /* Bounds what a ModelInferRequest repeats (grpc_scan.c), in one pass and without memory. NULL: it
  * may be decoded; else what is wrong with it. */
 const char *weft_grpc__scan_infer(const uint8_t *message, size_t len);
-/* NULL: malformed or, *out_too_large set, larger than decoded_max when decoded. The result is freed
- * by protobuf_c_message_free_unpacked(message, NULL). */
+/* *out_bytes: what the decoded message takes. NULL: malformed or, *out_too_large set, larger than
+ * decoded_max when decoded. The result is freed by protobuf_c_message_free_unpacked(message, NULL).
+ */
 struct ProtobufCMessage *weft_grpc__unpack(const struct ProtobufCMessageDescriptor *type,
                                            const uint8_t *bytes, size_t len, size_t decoded_max,
-                                           bool *out_too_large);
+                                           size_t *out_bytes, bool *out_too_large);
 
 /* -- ModelInfer (grpc_infer.c) -------------------------------------------------------------- */
 
@@ -108,6 +112,7 @@ struct weft_grpc_infer {
     weft_request *request;
     bool *has_input;
     void **converted; /* by input: data that was converted, owned; NULL: none */
+    size_t decoded;   /* bytes of `in` and of what was converted */
     uint32_t *output; /* outputs of the program, in the order of the answer */
     uint32_t n_output;
     weft_job job; /* frees it beside the loop */
@@ -142,9 +147,10 @@ struct weft_grpc {
     nghttp2_option *option;
     uint8_t *in, *out; /* buffers shared by all connections */
     size_t max_message;
-    size_t held_bytes, held_max; /* of messages in both directions, over all streams */
-    grpc_connection *connections, *dirty;
-    uint32_t n_connection;
+    size_t held_bytes, held_max;           /* of messages in both directions, over all streams */
+    grpc_connection *connections, *oldest; /* from the one used last to the one used first */
+    grpc_connection *dirty;
+    uint32_t n_connection, n_closing;
     uint32_t n_running; /* calls whose request belongs to the router, orphans included */
     uint64_t next_scan_ns;
 };
@@ -156,10 +162,15 @@ struct grpc_connection {
     nghttp2_session *session;
     uint8_t *rest; /* output that the socket did not take yet */
     size_t rest_len, rest_at;
+    uint64_t rest_ns; /* when the socket last took some of the rest */
     grpc_stream *streams;
-    uint32_t n_stream;
+    uint32_t n_stream, n_running;
     uint64_t hello_deadline_ns; /* for the first HTTP/2 frame; 0: it has arrived */
-    uint64_t used_ns;
+    /* Bytes of messages, either way, since the last request became whole or was answered. */
+    uint64_t moved, moved_ns;
+    /* Streams that the server reset, as a bucket that leaks. */
+    double resets;
+    uint64_t resets_ns;
     uint32_t events; /* watched */
     bool is_dirty, closing;
     grpc_connection *next, *prev, *next_dirty;

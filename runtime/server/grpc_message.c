@@ -33,12 +33,14 @@ static void give(void *user, void *memory)
 }
 
 ProtobufCMessage *weft_grpc__unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes,
-                                    size_t len, size_t decoded_max, bool *out_too_large)
+                                    size_t len, size_t decoded_max, size_t *out_bytes,
+                                    bool *out_too_large)
 {
     budget b = {.left = decoded_max};
     ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = &b};
     static const uint8_t none = 0;
     ProtobufCMessage *m = protobuf_c_message_unpack(type, &allocator, len, bytes ? bytes : &none);
+    *out_bytes = decoded_max - b.left;
     *out_too_large = b.exceeded;
     return m;
 }

@@ -13,6 +13,9 @@ enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32, SLOWEST_BYTES_PER_S
 
 static const uint64_t grace_ns = 30000000000u;
 
+/* Streams that the server resets for faults of the client: so many at once, then per second. */
+enum { RESETS_MAX = 1000, RESETS_PER_S = 100 };
+
 void weft_grpc__mark_dirty(grpc_connection *c)
 {
     if (c->is_dirty)
@@ -43,6 +46,20 @@ static void free_stream(grpc_stream *s)
     free(s);
 }
 
+static void count_running(grpc_stream *s, int change)
+{
+    s->grpc->n_running += (uint32_t)change;
+    if (s->connection)
+        s->connection->n_running += (uint32_t)change;
+}
+
+/* A request is whole, or its answer is sent. */
+static void note_progress(grpc_connection *c)
+{
+    c->moved = 0;
+    c->moved_ns = weft_clock__now_ns();
+}
+
 void weft_grpc__drop_stream(grpc_stream *s)
 {
     grpc_connection *c = s->connection;
@@ -50,6 +67,7 @@ void weft_grpc__drop_stream(grpc_stream *s)
     if (s->next)
         s->next->prev = s->prev;
     c->n_stream--;
+    c->n_running -= s->state == GRPC_RUNNING;
     s->connection = NULL;
     if (s->state == GRPC_RUNNING)
         weft_grpc__cancel_call(&s->call); /* frees the stream, now or later */
@@ -101,6 +119,7 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, s
     (void)user;
     memcpy(buf, s->call.message + s->sent, n);
     s->sent += n;
+    s->connection->moved += n;
     if (s->sent < s->call.len)
         return (ssize_t)n;
     nghttp2_nv trailer = text_header("grpc-status", "0");
@@ -174,10 +193,31 @@ void weft_grpc__refuse_stream(grpc_stream *s, weft_grpc_status status, const cha
     refuse(s, "200", status, text);
 }
 
+/* Whether the stream may hold `bytes` instead of what it holds: one address may hold a quarter.
+ * More than all that, an answer, only where there is little else. */
+static bool may_hold(const grpc_stream *s, size_t bytes)
+{
+    const weft_grpc *grpc = s->grpc;
+    size_t others = grpc->held_bytes - s->held, of_peer = s->peer->held_bytes - s->held,
+           quarter = grpc->held_max / 4;
+    if (bytes <= s->held || (others <= quarter && (s->peer->exempt || of_peer == 0)))
+        return true;
+    return (s->peer->exempt || of_peer + bytes <= quarter) && others + bytes <= grpc->held_max;
+}
+
+static bool on_hold(weft_grpc_call *call, size_t bytes)
+{
+    grpc_stream *s = call->user;
+    if (!may_hold(s, bytes))
+        return false;
+    set_held(s, bytes);
+    return true;
+}
+
 static void on_reply(weft_grpc_call *call)
 {
     grpc_stream *s = call->user;
-    s->grpc->n_running--;
+    count_running(s, -1);
     s->state = GRPC_SENDING;
     if (!s->connection) {
         free_stream(s);
@@ -316,10 +356,7 @@ static bool grow_message(grpc_stream *s, size_t need)
     while (cap < need)
         cap *= 2;
     cap = cap < s->len ? cap : s->len;
-    /* One address may hold a quarter. */
-    size_t more = cap - s->held;
-    bool is_greedy = !s->peer->exempt && s->peer->held_bytes + more > s->grpc->held_max / 4;
-    if (is_greedy || s->grpc->held_bytes + more > s->grpc->held_max) {
+    if (!may_hold(s, cap)) {
         refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
         return false;
     }
@@ -352,6 +389,7 @@ static void add_data(grpc_stream *s, const uint8_t *data, size_t len)
         return;
     memcpy(s->message + s->have, data, len);
     s->have += len;
+    s->connection->moved += len;
 }
 
 static void end_request(grpc_stream *s)
@@ -365,7 +403,8 @@ static void end_request(grpc_stream *s)
     uint8_t *message = s->message;
     s->message = NULL; /* the stream may be answered or freed inside weft_grpc__start_call */
     s->state = GRPC_RUNNING;
-    s->grpc->n_running++;
+    count_running(s, 1);
+    note_progress(s->connection);
     if (s->call.offload && s->len > WEFT_GRPC_INLINE_BYTES && weft_grpc__is_infer(s->method) &&
         weft_grpc__offload_infer(&s->call, message, s->len))
         return;
@@ -399,6 +438,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                                .decoded_max = 2 * c->grpc->max_message + (1 << 20),
                                .offload = c->grpc->offload,
                                .reply = on_reply,
+                               .hold = on_hold,
                                .user = s};
     if (s->call.access)
         s->call.presented.certificate = weft_stream__client(&c->stream);
@@ -455,9 +495,22 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return 0;
 }
 
+/* Counts a stream that the server resets. Clients that make it do so again and again, as those that
+ * do it themselves, have requests run for nothing: they are sent away. */
+static void count_reset(nghttp2_session *session, grpc_connection *c)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    double leaked = (double)(now_ns - c->resets_ns) * 1e-9 * RESETS_PER_S;
+    c->resets = (c->resets > leaked ? c->resets - leaked : 0) + 1;
+    c->resets_ns = now_ns;
+    if (c->resets > RESETS_MAX)
+        (void)nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
 static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
-    (void)user;
+    if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
+        count_reset(session, user);
     bool ends = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                 frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
     /* The answer was sent before the request was whole: the client need not send the rest. */
@@ -474,6 +527,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *u
     (void)user;
     if (s) {
         nghttp2_session_set_stream_user_data(session, id, NULL);
+        note_progress(s->connection);
         weft_grpc__drop_stream(s);
     }
     return 0;

@@ -166,5 +166,6 @@ void weft_http__destroy(weft_http *http)
     weft_peers__close(&http->peers);
     weft_tls__destroy(http->api.tls);
     weft_metrics__close_meters(http->meters);
+    free(http->scrapes.last);
     free(http);
 }

@@ -21,6 +21,7 @@
 enum {
     TURN_STEPS_MAX = 8, /* of one connection: two to a request */
     TURN_READS_MAX = 8,
+    LAST_READS_MAX = 64, /* when the server ends */
     TURN_SENT_MAX = 1 << 20,
     READ_MAX = 64 << 10,   /* of a body, at once */
     DROP_MAX = 64 << 10,   /* rest of a refused body for which the connection is kept */
@@ -644,9 +645,10 @@ void weft_http__close_all(http_port *port)
             http_connection *c = port->list[s].first;
             /* A reset instead of a FIN could destroy answers in flight. */
             weft_stream__end(&c->stream);
-            while (recv(c->stream.fd, port->http->scratch, sizeof port->http->scratch,
-                        MSG_DONTWAIT) == (ssize_t)sizeof port->http->scratch)
-                ;
+            for (int i = 0; i < LAST_READS_MAX; i++)
+                if (recv(c->stream.fd, port->http->scratch, sizeof port->http->scratch,
+                         MSG_DONTWAIT) != (ssize_t)sizeof port->http->scratch)
+                    break;
             close_connection(c);
         }
 }

@@ -9,6 +9,7 @@
 
 enum {
     FIRST_BYTES = 4096,
+    SMALL_BYTES = 4096,    /* answers up to it are always given */
     LARGE_BYTES = 1 << 20, /* bodies above may not take the last quarter of what can be held */
     RATIO_MAX = 64,        /* decompressed to compressed bytes, above RATIO_FREE_BYTES */
     RATIO_FREE_BYTES = 1 << 20,
@@ -17,19 +18,23 @@ enum {
 
 /* -- Body ----------------------------------------------------------------------------------- */
 
-/* Whether a body that holds `have` bytes may hold `cap`. Small requests have a quarter of the bytes
- * to themselves, and one address may hold a quarter. */
+/* Whether an exchange that holds `have` bytes of a kind may hold `cap`. Small requests have a
+ * quarter of the bytes to themselves, and one address may hold a quarter. */
 static bool may_hold(const http_exchange *x, size_t have, size_t cap)
 {
     const weft_http *http = x->http;
     uint64_t more = cap - have, quarter = http->held_max / 4;
     uint64_t max = cap > LARGE_BYTES ? http->held_max - quarter : http->held_max;
-    if (x->peer && !x->peer->exempt && x->peer->held_bytes + more > quarter)
+    bool shared = x->peer && !x->peer->exempt;
+    /* Outputs may be larger than all that: one at a time, where there is little else. */
+    if (http->held_bytes <= quarter && (!shared || x->peer->held_bytes == 0))
+        return true;
+    if (shared && x->peer->held_bytes + more > quarter)
         return false;
     return http->held_bytes + more <= max;
 }
 
-static void release(http_exchange *x, size_t bytes)
+static void release(http_exchange *x, uint64_t bytes)
 {
     x->http->held_bytes -= bytes;
     if (x->peer)
@@ -40,6 +45,10 @@ static void release(http_exchange *x, size_t bytes)
 static bool hold(http_exchange *x, size_t have, size_t cap)
 {
     weft_http *http = x->http;
+    if (cap <= have) {
+        release(x, have - cap);
+        return true;
+    }
     if (!may_hold(x, have, cap) && http->relieve)
         http->relieve(http, cap - have);
     if (!may_hold(x, have, cap)) {
@@ -106,6 +115,71 @@ void weft_http__drop_body(http_exchange *x)
     weft_offload__free(x->http->offload, x->body, x->cap);
     x->body = NULL;
     x->len = x->cap = 0;
+}
+
+/* -- Tensors -------------------------------------------------------------------------------- */
+
+/* Counts tensors of so many bytes instead of those counted before. */
+static bool hold_tensors(http_exchange *x, size_t bytes)
+{
+    if (!hold(x, x->decoded, bytes))
+        return false;
+    x->decoded = bytes;
+    return true;
+}
+
+bool weft_http__hold_inputs(http_exchange *x)
+{
+    const weft_oip_infer *infer = x->infer;
+    size_t bytes = 0;
+    bool in_body = false;
+    for (uint32_t i = 0; i < infer->program->n_input; i++) {
+        if (infer->in_data[i])
+            bytes += weft_tensor_bytes(&infer->request->in[i]);
+        else
+            in_body = true;
+    }
+    if (!in_body)
+        weft_http__drop_body(x);
+    return hold_tensors(x, bytes);
+}
+
+static void drop_inputs(http_exchange *x)
+{
+    const weft_oip_infer *infer = x->infer;
+    weft_http__drop_body(x);
+    for (uint32_t i = 0; infer && i < infer->program->n_input; i++) {
+        if (infer->in_data[i])
+            weft_offload__free(x->http->offload, infer->in_data[i],
+                               weft_tensor_bytes(&infer->request->in[i]));
+        infer->in_data[i] = NULL;
+    }
+}
+
+static size_t output_bytes(const weft_oip_infer *infer)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < infer->program->n_output; i++)
+        bytes += weft_tensor_bytes(&infer->request->out[i]);
+    return bytes;
+}
+
+bool weft_http__hold_outputs(http_exchange *x)
+{
+    drop_inputs(x);
+    return hold_tensors(x, output_bytes(x->infer));
+}
+
+/* The answer is written, or there is none. */
+static void drop_tensors(http_exchange *x)
+{
+    drop_inputs(x);
+    if (x->infer && x->infer->request->out_data) {
+        weft_offload__free(x->http->offload, x->infer->request->out_data, output_bytes(x->infer));
+        x->infer->request->out_data = NULL;
+    }
+    release(x, x->decoded);
+    x->decoded = 0;
 }
 
 /* -- Decompression -------------------------------------------------------------------------- */
@@ -312,17 +386,29 @@ static void put_field(head_text *t, const char *name, const char *value)
     put(t, "\r\n");
 }
 
+/* Counts the answer as held instead of the request. One that is not small gives way to an error
+ * when too many bytes are held. */
+static void hold_reply(http_exchange *x)
+{
+    drop_tensors(x);
+    if (x->reply_len > SMALL_BYTES && !hold(x, 0, x->reply_len)) {
+        weft_offload__free(x->http->offload, x->reply, x->reply_len);
+        x->reply = NULL;
+        x->reply_len = 0;
+    } else
+        x->charged = x->reply_len > SMALL_BYTES ? x->reply_len : 0;
+}
+
 size_t weft_http__write_head(http_exchange *x, const char *option, char *out, size_t size)
 {
     head_text t = {.at = out, .size = size};
+    hold_reply(x);
     if (!x->reply) {
         x->reply = weft_oip__error(x->error);
         x->reply_len = x->reply ? strlen(x->reply) : 0;
         x->reply_type = "application/json";
         x->json_len = 0;
     }
-    x->charged = x->reply_len;
-    x->http->held_bytes += x->charged;
     const char status[] = {' ',
                            (char)('0' + x->status / 100 % 10),
                            (char)('0' + x->status / 10 % 10),
@@ -348,33 +434,13 @@ size_t weft_http__write_head(http_exchange *x, const char *option, char *out, si
     return t.len < size ? t.len : 0;
 }
 
-/* Frees the data of large tensors, which takes long. */
-static void free_tensors(weft_offload *offload, weft_oip_infer *infer)
-{
-    weft_request *r = infer->request;
-    size_t out_bytes = 0;
-    for (uint32_t i = 0; i < infer->program->n_input; i++) {
-        if (!infer->in_data[i])
-            continue;
-        weft_offload__free(offload, infer->in_data[i], weft_tensor_bytes(&r->in[i]));
-        infer->in_data[i] = NULL;
-    }
-    for (uint32_t i = 0; i < infer->program->n_output && r->out_data; i++)
-        out_bytes += weft_tensor_bytes(&r->out[i]);
-    weft_offload__free(offload, r->out_data, out_bytes);
-    r->out_data = NULL;
-}
-
 void weft_http__free_exchange(http_exchange *x)
 {
-    weft_offload *offload = x->http->offload;
-    if (x->infer && offload)
-        free_tensors(offload, x->infer);
+    drop_tensors(x);
     weft_oip__destroy_infer(x->infer);
-    weft_http__drop_body(x);
     drop_plain(x);
-    x->http->held_bytes -= x->charged;
+    release(x, x->charged);
     weft_peers__release(&x->http->peers, x->peer);
-    weft_offload__free(offload, x->reply, x->reply_len);
+    weft_offload__free(x->http->offload, x->reply, x->reply_len);
     free(x);
 }

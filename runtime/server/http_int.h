@@ -51,6 +51,12 @@ typedef struct http_counts {
 #undef COUNT
 } http_counts;
 
+/* What scrapes of metrics cost. */
+typedef struct http_scrapes {
+    uint64_t at_ns, spent_ns; /* spent_ns: as a bucket that leaks */
+    char *last;               /* text of the last one, when it was one too many; NULL: none */
+} http_scrapes;
+
 struct weft_http {
     const weft_serve_options *options;
     weft_front front;
@@ -61,8 +67,9 @@ struct weft_http {
     weft_offload *offload;       /* for JSON and compressed bodies that are not small; NULL: none */
     weft_offload *heavy;         /* for those that take long, so that others do not wait for them */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
+    http_scrapes scrapes;
     uint64_t max_body;
-    uint64_t held_bytes, held_max; /* of bodies and answers, over all exchanges */
+    uint64_t held_bytes, held_max; /* of bodies, tensors and answers, over all exchanges */
     uint64_t read_ns;              /* when the last bytes of a body arrived */
     /* Closes slow clients until `bytes` more can be held, as far as possible. May be NULL. */
     void (*relieve)(weft_http *http, uint64_t bytes);
@@ -108,6 +115,7 @@ struct http_exchange {
     char *reply;     /* body of the answer, owned; NULL: `error` is the answer */
     size_t reply_len, json_len;
     size_t charged; /* bytes of the answer that count as held */
+    size_t decoded; /* bytes of tensors, read or to be written, that count as held */
     const char *reply_type;
     const char *allow; /* methods of the path, for 405 */
     const char *field; /* a further header field, with its end of line; NULL: none */
@@ -123,6 +131,12 @@ bool weft_http__add_body(http_exchange *x, const char *data, size_t len);
  * written there are added to x->len by the caller. Fails as weft_http__add_body. */
 bool weft_http__body_room(http_exchange *x, uint64_t len, size_t *out_room);
 void weft_http__drop_body(http_exchange *x);
+/* The request was read: counts its tensors, and frees the body if none of them is in it. false: too
+ * many bytes are held; the exchange has its error. */
+bool weft_http__hold_inputs(http_exchange *x);
+/* The router has answered: counts the outputs instead, and frees inputs and body. false: as above.
+ */
+bool weft_http__hold_outputs(http_exchange *x);
 /* Decompression of a whole body. weft_http__begin_decode sets aside the bytes that it may take,
  * weft_http__decode may run on any thread, weft_http__end_decode replaces the body. false: the
  * exchange has its error. */

@@ -205,12 +205,13 @@ static void on_done(weft_request *request)
         weft_http__free_exchange(x);
         return;
     }
-    if (request->answer == WEFT_ANSWER_OK && answer_bytes(x->infer) > INLINE_BYTES &&
-        x->http->offload) {
+    bool ok = request->answer == WEFT_ANSWER_OK, held = !ok || weft_http__hold_outputs(x);
+    if (ok && held && answer_bytes(x->infer) > INLINE_BYTES && x->http->offload) {
         offload(x, answer_bytes(x->infer), run_write, done_write);
         return;
     }
-    write_answer(x);
+    if (held)
+        write_answer(x);
     if (was_waiting)
         x->resume(x);
 }
@@ -243,6 +244,18 @@ static void submit(http_exchange *x)
     weft_router__submit(x->http->router, x->infer->request);
 }
 
+/* The request was read. false: it was not, or holds too much; the exchange has its error. */
+static bool take_request(http_exchange *x)
+{
+    if (x->infer && weft_http__hold_inputs(x))
+        return true;
+    if (!x->infer)
+        x->status = status_of(x->answer);
+    weft_oip__destroy_infer(x->infer);
+    x->infer = NULL;
+    return false;
+}
+
 /* Reads the body into a request; x->infer is NULL on an error. */
 static void read_body(http_exchange *x)
 {
@@ -268,12 +281,11 @@ static void done_read(weft_job *job)
     http_exchange *x = exchange_of(job);
     if (!take_back(x))
         return;
-    if (x->infer) {
+    if (take_request(x)) {
         submit(x);
         return;
     }
     x->waiting = false;
-    x->status = status_of(x->answer);
     x->resume(x);
 }
 
@@ -291,10 +303,8 @@ static void post_infer(const target *t)
         return;
     }
     read_body(x);
-    if (!x->infer) {
-        x->status = status_of(x->answer);
+    if (!take_request(x))
         return;
-    }
     /* `done` may be called inside submit; it then sets the status, and there is nothing to wait
      * for.
      */
@@ -305,9 +315,8 @@ static void post_infer(const target *t)
 
 /* -- Metrics -------------------------------------------------------------------------------- */
 
-static void get_metrics(const target *t)
+static char *write_metrics(weft_http *http)
 {
-    weft_http *http = t->x->http;
     weft_buf text = {0};
     weft_metrics__write(http->router, http->options->nv_metrics, &text);
     weft_http__write_metrics(http, &text);
@@ -316,7 +325,25 @@ static void get_metrics(const target *t)
     weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, &text);
     if (text.failed)
         weft_buf_finish(&text);
-    weft_http__reply(t->x, 200, text.at, "text/plain; version=0.0.4; charset=utf-8");
+    return text.at;
+}
+
+/* The metrics of many models take long to write. Scrapers that ask all the time get at most a tenth
+ * of the loop's time: above, they get the text that was written last. */
+static void get_metrics(const target *t)
+{
+    static const uint64_t burst_ns = 50000000, share = 10;
+    http_scrapes *s = &t->x->http->scrapes;
+    uint64_t now_ns = weft_clock__now_ns(), paid_ns = (now_ns - s->at_ns) / share;
+    s->spent_ns = s->spent_ns > paid_ns ? s->spent_ns - paid_ns : 0;
+    s->at_ns = now_ns;
+    char *text = s->spent_ns > burst_ns && s->last ? strdup(s->last) : write_metrics(t->x->http);
+    if (s->spent_ns <= burst_ns) {
+        s->spent_ns += weft_clock__now_ns() - now_ns;
+        free(s->last);
+        s->last = text && s->spent_ns > burst_ns ? strdup(text) : NULL;
+    }
+    weft_http__reply(t->x, 200, text, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 /* -- The table ------------------------------------------------------------------------------ */

@@ -3,15 +3,18 @@
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -112,7 +115,8 @@ static bool is_stale(const struct sockaddr_un *at)
     struct stat info;
     if (lstat(at->sun_path, &info) != 0 || !S_ISSOCK(info.st_mode))
         return false;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* A server that accepts nothing for now is not gone, and not waited for. */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)at, sizeof *at) != 0 &&
                  errno == ECONNREFUSED;
     if (fd >= 0)
@@ -120,21 +124,51 @@ static bool is_stale(const struct sockaddr_un *at)
     return stale;
 }
 
-static weft_err open_path(weft_listener *l, const char *path, weft_diag *diag)
+/* Keeps other servers from looking at the folder of a socket: between bind and listen it looks
+ * stale. Returns a descriptor to close; -1: not locked. Somebody else who locks the folder delays a
+ * start by a second, not more. */
+static int lock_folder(const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 10000000};
+    char folder[sizeof((struct sockaddr_un *)0)->sun_path] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < 100 && fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
+        nanosleep(&pause, NULL);
+    return fd;
+}
+
+static weft_err open_path(weft_listener *l, const weft_serve_port *where, weft_diag *diag)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct stat made = {0};
+    const char *path = where->path;
     if (strlen(path) >= sizeof to.sun_path)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = path},
                                "is longer than the %zu bytes of a UNIX socket's path",
                                sizeof to.sun_path - 1);
     memcpy(to.sun_path, path, strlen(path) + 1);
+    int lock = lock_folder(path);
     if (is_stale(&to))
         unlink(path);
-    if (add_socket(l, (struct sockaddr *)&to, sizeof to) != WEFT_ERR_OK)
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on unix:%s: %s",
-                               path, strerror(errno));
-    l->path = path;
-    return WEFT_ERR_OK;
+    mode_t mask = where->is_private ? umask(0177) : 0;
+    weft_err err = add_socket(l, (struct sockaddr *)&to, sizeof to);
+    int code = errno;
+    if (where->is_private)
+        umask(mask);
+    if (err == WEFT_ERR_OK && lstat(path, &made) == 0) {
+        l->path = path;
+        l->dev = made.st_dev;
+        l->ino = made.st_ino;
+    }
+    if (lock >= 0)
+        close(lock);
+    return err == WEFT_ERR_OK
+               ? err
+               : weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on unix:%s: %s",
+                                 path, strerror(code));
 }
 
 static void set_events(weft_listener *l, uint32_t events)
@@ -154,7 +188,7 @@ weft_err weft_listener__open(weft_listener *l, weft_loop *loop, const char *addr
 {
     *l = (weft_listener){.loop = loop, .fn = fn, .user = user, .port = -1};
     l->pause = (weft_timer){.fn = resume, .user = l};
-    return where->path ? open_path(l, where->path, diag)
+    return where->path ? open_path(l, where, diag)
                        : open_addresses(l, address ? address : "127.0.0.1", where->port, diag);
 }
 
@@ -166,7 +200,9 @@ void weft_listener__close(weft_listener *l)
     }
     if (l->n)
         weft_timer__cancel(l->loop, &l->pause);
-    if (l->path)
+    /* What has taken the place of the socket meanwhile stays. */
+    struct stat now;
+    if (l->path && lstat(l->path, &now) == 0 && now.st_dev == l->dev && now.st_ino == l->ino)
         unlink(l->path);
     l->n = 0;
     l->path = NULL;

@@ -28,9 +28,20 @@ static bool read_flag(weft_oip__reader *r, const char *key, int *out)
     return weft_json__skip(&r->json) || weft_oip__refuse_json(r);
 }
 
+/* Those that are read; a bit of weft_oip__parameters.seen each. */
+static const char *const parameter_names[] = {"binary_data_size", "timeout", "binary_data",
+                                              "binary_data_output", "classification"};
+
 static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__parameters *out)
 {
     uint64_t classes = 0;
+    for (unsigned i = 0; i < sizeof parameter_names / sizeof parameter_names[0]; i++) {
+        if (strcmp(key, parameter_names[i]) != 0)
+            continue;
+        if (out->seen & 1u << i)
+            return weft_oip__refuse(r, WEFT_ANSWER_INVALID, "the JSON has '%s' twice", key);
+        out->seen |= 1u << i;
+    }
     if (strcmp(key, "binary_data_size") == 0) {
         out->has_size = true;
         return read_count(r, key, &out->size);
@@ -272,16 +283,19 @@ static bool read_output(weft_oip__reader *r)
     weft_oip__parameters given = {.binary = -1};
     char key[16], name[NAME_BYTES] = "";
     size_t len;
-    bool first = true, has_name = false;
+    bool first = true, has_name = false, has_parameters = false;
     if (!weft_oip__enter(r, '{', "an element of outputs is no object with a name"))
         return false;
     while (weft_json__next(&r->json, '}', &first)) {
         if (!weft_json__key(&r->json, key, sizeof key, &len))
             return weft_oip__refuse_json(r);
+        bool parameters = strcmp(key, "parameters") == 0;
+        if (parameters && has_parameters)
+            return weft_oip__refuse(r, WEFT_ANSWER_INVALID, "the JSON has 'parameters' twice");
+        has_parameters = has_parameters || parameters;
         bool ok = strcmp(key, "name") == 0 ? read_text(r, key, &has_name, name, sizeof name)
-                  : strcmp(key, "parameters") == 0
-                      ? read_parameters(r, &given)
-                      : weft_json__skip(&r->json) || weft_oip__refuse_json(r);
+                  : parameters             ? read_parameters(r, &given)
+                                           : weft_json__skip(&r->json) || weft_oip__refuse_json(r);
         if (!ok)
             return false;
     }

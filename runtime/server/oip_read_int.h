@@ -8,6 +8,7 @@
 /* The members of `parameters` objects that are used. */
 typedef struct weft_oip__parameters {
     bool has_size, shared, classified;
+    unsigned seen; /* bits, by parameter_names */
     uint64_t size, timeout_us;
     int binary, binary_output; /* -1: not given */
 } weft_oip__parameters;

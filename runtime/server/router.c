@@ -84,6 +84,17 @@ static void finish(weft_router *router, weft_request *request)
     request->done(request);
 }
 
+/* Ends the requests of a list by `next`, which are in no queue. */
+static void finish_all(weft_router *router, weft_request *list)
+{
+    while (list) {
+        weft_request *r = list;
+        list = r->next;
+        r->next = NULL;
+        finish(router, r);
+    }
+}
+
 static void dispatch(weft_router *router);
 
 /* Whether the request joins the queue; false: its answer is set. */
@@ -320,12 +331,7 @@ static void dispatch(weft_router *router)
         send_batches(router, w);
     }
     prepare_sizes(router);
-    while (late) { /* last: `done` may submit */
-        weft_request *r = late;
-        late = r->next;
-        r->next = NULL;
-        finish(router, r);
-    }
+    finish_all(router, late); /* last: `done` may submit */
 }
 
 /* -- Events of workers ---------------------------------------------------------------------- */
@@ -475,20 +481,21 @@ static const worker_events worker_handlers = {
 
 /* -- Time ----------------------------------------------------------------------------------- */
 
-/* From the head again after each: `done` may change the queue. */
+/* In one pass, and then those that were found: `done` may change the queue. */
 static void expire_queued(weft_router *router, router_model *model, uint64_t now_ns)
 {
-    for (weft_request *r = model->head; r;) {
-        if (r->deadline_ns > now_ns) {
-            r = r->next;
+    weft_request *expired = NULL;
+    for (weft_request *r = model->head, *next; r; r = next) {
+        next = r->next;
+        if (r->deadline_ns > now_ns)
             continue;
-        }
         weft_batch__remove(model, r);
         weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
                                  "the deadline passed while the request was waiting");
-        finish(router, r);
-        r = model->head;
+        r->next = expired;
+        expired = r;
     }
+    finish_all(router, expired);
 }
 
 /* Answers the requests of a running batch whose deadline passed; the worker goes on. */

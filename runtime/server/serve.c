@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 static const uint64_t last_answers_ns = 500000000u;
+static const uint64_t reload_pause_ns = 100000000u;
 /* For the thread that answers probes: how often the loop tells of itself, and after how long
  * without it the server is not live. */
 static const uint64_t beat_every_ns = 100000000u, patience_ns = 5000000000u;
@@ -26,6 +27,8 @@ typedef struct server {
     weft_notify *notify;
     weft_health *health;
     weft_timer beat;
+    weft_timer reload;
+    uint64_t reloaded_ns;
     weft_front front;
     weft_reloaded keys;
     weft_router *router;
@@ -39,13 +42,24 @@ typedef struct server {
     bool was_ready;
 } server;
 
-static void read_again(server *s)
+static void read_again(void *user)
 {
+    server *s = user;
+    s->reloaded_ns = weft_clock__now_ns();
     weft_notify__reloading(s->notify);
     weft_reload__all(s->front.reload);
     weft_spans__reopen(s->front.spans);
     if (s->was_ready)
         weft_notify__send(s->notify, "READY=1");
+}
+
+/* SIGHUP. Making a TLS context takes about a millisecond: signals in quick succession count as one.
+ */
+static void read_again_soon(server *s)
+{
+    uint64_t next_ns = s->reloaded_ns + reload_pause_ns;
+    if (next_ns <= weft_clock__now_ns() || !weft_timer__set(s->loop, &s->reload, next_ns))
+        read_again(s);
 }
 
 static void on_signal(void *user, uint32_t events)
@@ -56,7 +70,7 @@ static void on_signal(void *user, uint32_t events)
     ssize_t n = 0;
     while ((n = read(s->signals, &info, sizeof info)) == (ssize_t)sizeof info)
         if (info.ssi_signo == SIGHUP && s->front.reload)
-            read_again(s);
+            read_again_soon(s);
         else if (info.ssi_signo != SIGHUP && s->has_unread)
             s->has_unread = false;
         else
@@ -211,6 +225,7 @@ static weft_err run(server *s, weft_diag *diag)
 weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
 {
     server s = {.options = options, .signals = -1};
+    s.reload = (weft_timer){.fn = read_again, .user = &s};
     weft_oip__watch_memory();
     weft_log__configure(options->log_json, options->log_level);
     weft_err err = open_server(&s, diag);

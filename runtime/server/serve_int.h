@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 uint64_t weft_clock__now_ns(void);  /* monotonic, since an unspecified start */
@@ -108,6 +109,8 @@ typedef struct weft_listener {
     uint32_t n;
     int port;         /* -1: none, or a UNIX socket */
     const char *path; /* of a UNIX socket; NULL: none */
+    dev_t dev;        /* of that socket */
+    ino_t ino;
     weft_timer pause;
 } weft_listener;
 

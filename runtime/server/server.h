@@ -39,6 +39,7 @@ typedef enum weft_log_level {
 typedef struct weft_serve_port {
     int port;         /* 0: any free one; < 0: off */
     const char *path; /* of a UNIX socket instead; NULL: none */
+    bool is_private;  /* a UNIX socket for the server's user only */
 } weft_serve_port;
 
 /* APIs that need a header: "GROUP,GROUP:HEADER=VALUE" or "...=@FILE". */

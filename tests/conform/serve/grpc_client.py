@@ -222,6 +222,9 @@ class Test:
              self.request(self.x[:1]).SerializeToString() + b"\x98\x06\x01" * 65),
             ("RESOURCE_EXHAUSTED", "larger", b"x" * (MAX_REQUEST + 1)),
         ]
+        for kind, value in (("string_param", "5"), ("bool_param", True), ("int64_param", -1), ("double_param", 0.5)):
+            wrong.append(("INVALID_ARGUMENT", "timeout",
+                          changed(lambda r: setattr(r.parameters["timeout"], kind, value))))
         shared = changed(lambda r: None)
         shared.inputs[0].parameters["shared_memory_region"].string_param = "x"
         classes = changed(lambda r: r.outputs.add(name="logits"))

@@ -12,7 +12,7 @@ import numpy as np
 
 sys.path.insert(0, os.environ["WEFT_SOURCE_DIR"])
 from tests.support.onnx_file import Graph, Node, Port
-from serving import WEFT, Server, is_close, skip, tensor, wait_until
+from serving import WEFT, Server, is_close, is_sanitized, skip, tensor, wait_until
 
 
 def compile_models():
@@ -51,13 +51,6 @@ def small(s):
     x = np.ones((1, 4), "f4")
     status, got = ask(s, "small", x)
     assert status == 200 and np.array_equal(got, x + x), (status, got)
-
-
-def is_sanitized():
-    """AddressSanitizer maps more shadow memory than any limit allows."""
-    server = os.path.join(os.path.dirname(os.path.realpath(WEFT)), "weft-server")
-    with open(server if os.path.exists(server) else WEFT, "rb") as f:
-        return b"__asan_init" in f.read()
 
 
 def check_limit():

@@ -30,6 +30,13 @@ def skip(why):
     sys.exit(77)
 
 
+def is_sanitized():
+    """AddressSanitizer maps more shadow memory than any limit allows, and keeps what was freed."""
+    server = os.path.join(os.path.dirname(os.path.realpath(WEFT)), "weft-server")
+    with open(server if os.path.exists(server) else WEFT, "rb") as f:
+        return b"__asan_init" in f.read()
+
+
 def compile_bundle(path="models.weft", more=True):
     """Compiles the demo's models and, if installed, some models of the ONNX conformance data."""
     with open(os.path.join(EXAMPLES, "digits.yaml")) as f:
