@@ -127,6 +127,9 @@ typedef struct weft_cpu_vec {
     void (*axpy)(float *y, const float *x, float a, size_t n);
     /* y[0..16) = factor * sum over n groups of 16 */
     void (*sum16)(float *y, const float *x, float factor, size_t n);
+    /* y[0..16) = maximum, or sum / count, of x[at + tap[i]][0..16) for i < n; NaN stays. */
+    void (*max16)(float *y, const float *x, int64_t at, const int32_t *tap, size_t n);
+    void (*mean16)(float *y, const float *x, int64_t at, const int32_t *tap, size_t n, float count);
     /* bias may be NULL */
     void (*layer_norm)(float *y, const float *x, const float *scale, const float *bias, float eps,
                        size_t n);

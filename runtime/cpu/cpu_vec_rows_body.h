@@ -157,6 +157,28 @@ static void sum16(float *y, const float *x, float factor, size_t n)
     }
 }
 
+static void max16(float *y, const float *x, int64_t at, const int32_t *tap, size_t n)
+{
+    for (int g = 0; g < GROUP; g++, at += LANES) {
+        vf a = splat(-INFINITY);
+        for (size_t i = 0; i < n; i++) {
+            vf v = load(x + at + tap[i]);
+            a = pick((v > a) | (v != v), v, a);
+        }
+        store(y + g * LANES, a);
+    }
+}
+
+static void mean16(float *y, const float *x, int64_t at, const int32_t *tap, size_t n, float count)
+{
+    for (int g = 0; g < GROUP; g++, at += LANES) {
+        vf a = splat(0);
+        for (size_t i = 0; i < n; i++)
+            a += load(x + at + tap[i]);
+        store(y + g * LANES, a / count);
+    }
+}
+
 /* The mean of n > 0 numbers. Their differences from the first one are summed: the mean of equal
  * numbers is exact, so that normalisation does not enlarge its rounding. */
 static float mean_of(const float *x, size_t n)
