@@ -1,5 +1,6 @@
 /* Kernels for GPUs through the real NVRTC, where there is one: every template compiles for every
- * architecture, cubins tell their registers, and errors name kernel and operator. */
+ * architecture, cubins tell their registers, and errors name kernel and operator.
+ * ctest label: slow (NVRTC takes the time, and sanitizers cannot look into NVRTC). */
 #include "codegen/cuda/cubin.h"
 #include "codegen/cuda/cuda_int.h"
 #include "ir/ir.h"
