@@ -209,6 +209,8 @@ typedef struct weft_stream {
     weft_tls *tls;
     char *client; /* name of the client's certificate, owned; "": it has none */
     bool failed;
+    bool ended;      /* the client has said that it sends no more */
+    uint32_t n_read; /* of the handshake */
     /* With TLS: the last read waits until the socket can be written, and the reverse. */
     bool read_wants_write, write_wants_read;
 } weft_stream;
@@ -220,7 +222,7 @@ void weft_stream__close(weft_stream *stream);
  * bytes. */
 ssize_t weft_stream__read(weft_stream *stream, void *to, size_t len);
 ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_part);
-/* Whether bytes can be read although the socket may be empty. */
+/* Whether bytes, or the end, can be read although the socket may be empty. */
 bool weft_stream__has_pending(const weft_stream *stream);
 /* Nothing more will be written. */
 void weft_stream__end(weft_stream *stream);

@@ -5,9 +5,9 @@
  * data. The protocol is negotiated by ALPN, and a client that offers only others is refused: a
  * request for one port must not be taken by the other (ALPACA attacks).
  *
- * A signature takes up to 1 ms, so a turn of the loop takes a few handshakes only; the others are
- * read in later turns. When the files are read again, a new context takes the place of the old one,
- * which the connections that use it keep; so tickets of the old one end too. */
+ * A signature takes up to 1 ms, so a turn of the loop has a short time for handshakes; the others
+ * are read in later turns. When the files are read again, a new context takes the place of the old
+ * one, which the connections that use it keep; so tickets of the old one end too. */
 #include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
@@ -24,8 +24,11 @@
 enum {
     JOINED_BYTES = 16384, /* of a record */
     VERIFY_DEPTH = 4,
-    TURN_STEPS = 4 /* of handshakes, in one turn of the loop */
+    STEP_BYTES = 8 << 10, /* of the client's, in one step of a handshake */
+    READS_MAX = 128       /* of a handshake: a client could send it in records of a byte */
 };
+
+static const uint64_t turn_ns = 2000000; /* for handshakes, in one turn of the loop */
 
 struct weft_tls {
     SSL_CTX *ctx;
@@ -33,7 +36,7 @@ struct weft_tls {
     const weft_serve_options *options;
     weft_reloaded files;
     int64_t expires_s; /* when the certificate does, since the Unix epoch */
-    uint32_t n_step;   /* in this turn */
+    uint64_t spent_ns; /* on handshakes, in this turn */
 };
 
 /* -- Context -------------------------------------------------------------------------------- */
@@ -124,6 +127,9 @@ static weft_err open_context(weft_tls *tls, weft_diag *diag)
                                  SSL_OP_PRIORITIZE_CHACHA | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
+    /* One message of TLS itself (KeyUpdate) at a time: OpenSSL would read on while there are more,
+     * and a client can send them as fast as they are read. */
+    SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_alpn_select_cb(ctx, select_protocol, tls);
     weft_err err = load(ctx, tls->options, diag);
     if (err != WEFT_ERR_OK) {
@@ -180,7 +186,7 @@ void weft_tls__destroy(weft_tls *tls)
 void weft_tls__begin_turn(weft_tls *tls)
 {
     if (tls)
-        tls->n_step = 0;
+        tls->spent_ns = 0;
 }
 
 void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out)
@@ -241,6 +247,49 @@ static ssize_t refuse(void)
     return -1;
 }
 
+/* What a step of a handshake may still read. */
+typedef struct step_budget {
+    size_t left;
+    uint32_t *n_read;
+} step_budget;
+
+/* Before and after reads of a handshake. */
+static long limit_reads(BIO *bio, int operation, const char *at, size_t len, int i, long l,
+                        int result, size_t *processed)
+{
+    step_budget *b = (step_budget *)(void *)BIO_get_callback_arg(bio);
+    (void)at;
+    (void)len;
+    (void)i;
+    (void)l;
+    if (operation == BIO_CB_READ && (b->left == 0 || *b->n_read > READS_MAX)) {
+        BIO_clear_retry_flags(bio);
+        BIO_set_retry_read(bio);
+        return -1;
+    }
+    if (operation == (BIO_CB_READ | BIO_CB_RETURN) && result > 0 && processed) {
+        b->left -= *processed < b->left ? *processed : b->left;
+        ++*b->n_read;
+    }
+    return result;
+}
+
+/* SSL_do_handshake, for a step. */
+static int step_handshake(weft_stream *s)
+{
+    BIO *bio = SSL_get_rbio(s->ssl);
+    uint64_t start_ns = weft_clock__now_ns();
+    step_budget budget = {.left = STEP_BYTES, .n_read = &s->n_read};
+    BIO_set_callback_arg(bio, (char *)&budget);
+    BIO_set_callback_ex(bio, limit_reads);
+    ERR_clear_error();
+    int done = SSL_do_handshake(s->ssl);
+    BIO_set_callback_ex(bio, NULL);
+    BIO_set_callback_arg(bio, NULL);
+    s->tls->spent_ns += weft_clock__now_ns() - start_ns;
+    return done;
+}
+
 /* Lets the handshake go on with what has arrived, for a read or a write. false: it is not over, and
  * *out is the result in the terms of recv and send: failed, or later, also where this turn has
  * taken enough of them. */
@@ -250,18 +299,19 @@ static bool shake_hands(weft_stream *s, bool writing, ssize_t *out)
     *other = false;
     if (SSL_is_init_finished(s->ssl))
         return true;
-    if (s->tls->n_step >= TURN_STEPS) {
+    if (s->tls->spent_ns >= turn_ns) {
         *other = (SSL_want_write(s->ssl) != 0) != writing;
         errno = EAGAIN;
         *out = -1;
         return false;
     }
-    OSSL_HANDSHAKE_STATE before = SSL_get_state(s->ssl);
-    ERR_clear_error();
-    int done = SSL_do_handshake(s->ssl);
-    s->tls->n_step += SSL_get_state(s->ssl) != before;
+    int done = step_handshake(s);
     if (done != 1)
         *out = result_of(s, done, writing ? SSL_ERROR_WANT_READ : SSL_ERROR_WANT_WRITE, other);
+    if (done != 1 && s->n_read > READS_MAX) {
+        s->failed = true;
+        *out = refuse();
+    }
     return done == 1;
 }
 
@@ -272,6 +322,8 @@ ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
         return recv(s->fd, to, len, 0);
     if (s->failed)
         return refuse();
+    if (s->ended)
+        return 0;
     ssize_t later;
     if (!shake_hands(s, false, &later))
         return later;
@@ -283,6 +335,7 @@ ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
         int got = SSL_read(s->ssl, (char *)to + have, (int)n);
         if (got <= 0) {
             ssize_t result = result_of(s, got, SSL_ERROR_WANT_WRITE, &s->read_wants_write);
+            s->ended = result == 0;
             return have ? (ssize_t)have : result;
         }
         have += (size_t)got;
@@ -376,7 +429,7 @@ const char *weft_stream__client(weft_stream *s)
 
 bool weft_stream__has_pending(const weft_stream *s)
 {
-    return s->ssl && !s->failed && SSL_pending(s->ssl) > 0;
+    return s->ssl && !s->failed && (s->ended || SSL_pending(s->ssl) > 0);
 }
 
 void weft_stream__end(weft_stream *s)

@@ -3,11 +3,13 @@
 certificates, versions and protocols that are refused, plain bytes and broken handshakes on the port."""
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import time
 
@@ -161,6 +163,96 @@ def check_refused(s):
     assert s.request("GET", "/metrics", port=s.metrics)[0] == 200
 
 
+def fragments(size=60000):
+    """The first message of a client, made large by an extension that nobody knows, in records of a byte each."""
+    tls, sent = ssl.create_default_context(cafile="ca.pem"), ssl.MemoryBIO()
+    try:
+        tls.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    body = sent.read()[9:]  # behind the heads of the record and of the message
+    at = 34  # version and random; then the session, the suites, the compression
+    at += 1 + body[at]
+    at += 2 + int.from_bytes(body[at:at + 2], "big")
+    at += 1 + body[at]
+    more = body[at + 2:] + struct.pack(">HH", 0x7777, size) + bytes(size)
+    body = body[:at] + struct.pack(">H", len(more)) + more
+    message = b"\x01" + len(body).to_bytes(3, "big") + body
+    return b"".join(b"\x16\x03\x01\0\1" + message[i:i + 1] for i in range(len(message)))
+
+
+def send_fragments(port, data, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+                raw.sendall(data)
+        except OSError:
+            pass
+
+
+def renew_keys(port, seconds):
+    """openssl changes its key for each K that it reads."""
+    p = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-quiet"], stdin=subprocess.PIPE,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            p.stdin.write(b"K\n")
+            p.stdin.flush()
+    except OSError:
+        pass  # the server has closed the connection
+    p.kill()
+    p.wait()
+
+
+def check_floods(s):
+    """Messages of TLS itself as fast as they are taken: others are answered meanwhile."""
+    for what, flood, data in (("handshakes in records of a byte", send_fragments, (s.http, fragments(), 3)),
+                              ("changes of keys", renew_keys, (s.http, 3)), ("changes of keys", renew_keys, (s.grpc, 3))):
+        floods = [multiprocessing.Process(target=flood, args=data) for _ in range(3)]
+        for p in floods:
+            p.start()
+        took, end = [], time.monotonic() + 2.5
+        time.sleep(0.2)
+        while time.monotonic() < end:
+            start = time.monotonic()
+            live(s)
+            took.append(time.monotonic() - start)
+            time.sleep(0.01)
+        for p in floods:
+            p.join()
+        print(f"{what}: {len(took)} new connections beside them, half in {sorted(took)[len(took) // 2] * 1e3:.0f} ms, the "
+              f"longest {max(took) * 1e3:.0f} ms")
+
+
+def check_half_closed(s):
+    """Clients that have said at once that they send no more: answered or not, the connection ends and is not kept."""
+    before = len(os.listdir(f"/proc/{s.process.pid}/fd"))
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        for request in (b"", LIVE[:10], LIVE):
+            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context(versions=(version,) * 2).wrap_bio(received, sent, server_hostname="localhost")
+            with s.raw_socket(5) as raw:
+                while True:
+                    try:
+                        tls.do_handshake()
+                        break
+                    except ssl.SSLWantReadError:
+                        raw.sendall(sent.read())
+                        received.write(raw.recv(65536))
+                if request:
+                    tls.write(request)
+                try:
+                    tls.unwrap()
+                except ssl.SSLWantReadError:
+                    pass
+                raw.sendall(sent.read())
+                while raw.recv(65536):
+                    pass
+    wait_until(lambda: len(os.listdir(f"/proc/{s.process.pid}/fd")) <= before)
+
+
 def check_grpc(s, client=None):
     def read(name):
         with open(name, "rb") as f:
@@ -209,7 +301,7 @@ def check_files():
 
 make_certificates()
 with Server("--tls-cert", "server.pem", "--tls-key", "server.key") as server:
-    for check in (check_http, check_refused, check_grpc):
+    for check in (check_http, check_refused, check_half_closed, check_floods, check_grpc):
         check(server)
         print(check.__name__, "ok", flush=True)
 for check in (check_clients, check_files):
