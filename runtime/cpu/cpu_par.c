@@ -10,10 +10,10 @@ typedef struct par_job {
 
 /* Less work than this stays on the caller: handing over takes about 1 us. With other processes on
  * the same CPUs a helper thread sleeps, and may come late. */
-static const double least_ns = 8000, least_busy_ns = 30000;
+static const double least_ns = 4000, least_busy_ns = 30000;
 /* Loops are split further than into one part a thread, so that threads that come late leave their
  * parts to others; a part has at least so much work. */
-static const double part_ns = 10000;
+static const double part_ns = 5000;
 enum { PARTS_PER_THREAD = 4 };
 
 static void run_part(void *cx, uint32_t part)

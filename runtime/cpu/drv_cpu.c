@@ -14,7 +14,7 @@
 /* Allocations from this size on use huge pages. */
 enum { HUGE_BYTES = 2 << 20 };
 /* Below this time on one thread, a launch uses no second one. */
-static const double least_ns = 30000;
+static const double least_ns = 8000;
 /* A thread's speed, roughly, for that decision. */
 static const double flops_per_ns = 120, bytes_per_ns = 20;
 
