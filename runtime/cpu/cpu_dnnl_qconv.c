@@ -52,8 +52,8 @@ static bool find(qconv *c, bool any)
         x = weft_dnnl__md_by_tag(&c->q.scope, x->rank, x->dim, x->type, dnnl_format_tag_any);
         y = weft_dnnl__md_by_tag(&c->q.scope, y->rank, y->dim, y->type, dnnl_format_tag_any);
     }
-    c->pd = weft_dnnl__conv(&c->q.scope, &c->q.epilogue.attr, dnnl_convolution_direct, &window, x,
-                            c->w_any, c->q.bias ? c->q.bias_md : NULL, y);
+    c->pd = weft_dnnl__conv(&c->q.scope, &c->q.epilogue.attr, dnnl_convolution_direct, 0, &window,
+                            x, c->w_any, c->q.bias ? c->q.bias_md : NULL, y);
     return c->pd && !weft_dnnl__is_slow(c->pd);
 }
 

@@ -226,14 +226,14 @@ static weft_dnnl_masks conv_masks(const weft_dnnl_md *x, const weft_dnnl_md *w)
 }
 
 weft_dnnl_pd *weft_dnnl__conv(weft_dnnl_scope *scope, const weft_dnnl_attr *attr,
-                              dnnl_alg_kind_t alg, const weft_dnnl_window *window,
+                              dnnl_alg_kind_t alg, int tile, const weft_dnnl_window *window,
                               const weft_dnnl_md *x, const weft_dnnl_md *w,
                               const weft_dnnl_md *bias, const weft_dnnl_md *y)
 {
     if (!x || !w || !y)
         return NULL;
-    const weft_dnnl_op op = {dnnl_convolution, alg,           window, x->desc,
-                             w->desc,          desc_of(bias), y->desc};
+    const weft_dnnl_op op = {dnnl_convolution, alg,           window,  x->desc,
+                             w->desc,          desc_of(bias), y->desc, tile};
     return describe(scope, &op, attr, conv_masks(x, w));
 }
 
@@ -244,13 +244,13 @@ weft_dnnl_pd *weft_dnnl__deconv(weft_dnnl_scope *scope, const weft_dnnl_attr *at
 {
     if (!x || !w || !y)
         return NULL;
-    const weft_dnnl_op op = {dnnl_deconvolution,
-                             dnnl_deconvolution_direct,
-                             window,
-                             x->desc,
-                             w->desc,
-                             desc_of(bias),
-                             y->desc};
+    const weft_dnnl_op op = {.kind = dnnl_deconvolution,
+                             .alg = dnnl_deconvolution_direct,
+                             .window = window,
+                             .x = x->desc,
+                             .w = w->desc,
+                             .bias = desc_of(bias),
+                             .y = y->desc};
     return describe(scope, &op, attr, conv_masks(x, w));
 }
 

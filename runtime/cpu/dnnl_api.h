@@ -149,9 +149,10 @@ typedef struct weft_dnnl_window {
 } weft_dnnl_window;
 
 /* `bias` may be NULL: none. A NULL `attr` stands for no post-ops and no quantisation. Scratch
- * memory is always an argument (DNNL_ARG_SCRATCHPAD). */
+ * memory is always an argument (DNNL_ARG_SCRATCHPAD). `tile` 4: Winograd with results in tiles of
+ * 4 x 4 only; 0: any implementation of `alg`. */
 weft_dnnl_pd *weft_dnnl__conv(weft_dnnl_scope *scope, const weft_dnnl_attr *attr,
-                              dnnl_alg_kind_t alg, const weft_dnnl_window *window,
+                              dnnl_alg_kind_t alg, int tile, const weft_dnnl_window *window,
                               const weft_dnnl_md *x, const weft_dnnl_md *w,
                               const weft_dnnl_md *bias, const weft_dnnl_md *y);
 weft_dnnl_pd *weft_dnnl__deconv(weft_dnnl_scope *scope, const weft_dnnl_attr *attr,

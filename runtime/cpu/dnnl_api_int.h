@@ -49,6 +49,7 @@ typedef struct weft_dnnl_op {
     dnnl_alg_kind_t alg;
     const weft_dnnl_window *window;
     const void *x, *w, *bias, *y; /* the library's descriptors of memory */
+    int tile;                     /* convolutions: see weft_dnnl__conv */
 } weft_dnnl_op;
 
 dnnl_status_t weft_dnnl__describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,

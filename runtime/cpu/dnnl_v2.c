@@ -279,11 +279,40 @@ static dnnl_status_t init(descriptor *out, const weft_dnnl_op *op)
     }
 }
 
+/* The first implementation whose name contains `name`. */
+static dnnl_status_t create_named(dnnl_primitive_desc_t *out, const descriptor *d, const char *name,
+                                  dnnl_engine_t engine, dnnl_primitive_attr_t attr)
+{
+    dnnl_primitive_desc_iterator_t at;
+    dnnl_status_t status = dnnl_primitive_desc_iterator_create(&at, d, attr, engine, NULL);
+    if (status != dnnl_success)
+        return status;
+    for (; status == dnnl_success; status = dnnl_primitive_desc_iterator_next(at)) {
+        dnnl_primitive_desc_t pd = dnnl_primitive_desc_iterator_fetch(at);
+        const char *found = NULL;
+        if (!pd) {
+            status = dnnl_out_of_memory;
+            break;
+        }
+        if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &found) == dnnl_success &&
+            strstr(found, name)) {
+            *out = pd;
+            break;
+        }
+        dnnl_primitive_desc_destroy(pd);
+    }
+    dnnl_primitive_desc_iterator_destroy(at);
+    return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
+}
+
 dnnl_status_t weft_dnnl__describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                   const weft_dnnl_op *op, dnnl_primitive_attr_t attr)
 {
     descriptor d;
     dnnl_status_t status = init(&d, op);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &d, attr, engine, NULL)
-                                  : status;
+    if (status != dnnl_success)
+        return status;
+    if (op->kind == dnnl_convolution && op->tile == 4)
+        return create_named(out, &d, "wino_4x3", engine, attr);
+    return dnnl_primitive_desc_create(out, &d, attr, engine, NULL);
 }

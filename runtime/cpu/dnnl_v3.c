@@ -159,6 +159,8 @@ dnnl_status_t weft_dnnl__describe(dnnl_primitive_desc_t *out, dnnl_engine_t engi
     const weft_dnnl_window *n = op->window;
     switch (op->kind) {
     case dnnl_convolution:
+        if (op->tile != 0)
+            return dnnl_unimplemented;
         return dnnl_convolution_forward_primitive_desc_create(
             out, engine, dnnl_forward_inference, op->alg, op->x, op->w, op->bias, op->y, n->stride,
             n->dilation, n->before, n->after, attr);

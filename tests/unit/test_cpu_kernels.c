@@ -6,11 +6,13 @@
 
 /* oneDNN 3 has no Winograd for f32. */
 #if DNNL_VERSION_MAJOR == 2
-#define WINOGRAD  "wino|jit"
-#define BY_IMAGES "by images|jit"
+#define WINOGRAD     "wino|jit"
+#define WINOGRAD_4X4 "wino_4x3|jit"
+#define BY_IMAGES    "by images|jit"
 #else
-#define WINOGRAD  "jit"
-#define BY_IMAGES "jit"
+#define WINOGRAD     "jit"
+#define WINOGRAD_4X4 "jit"
+#define BY_IMAGES    "jit"
 #endif
 
 static const check conv_checks[] = {
@@ -45,7 +47,23 @@ static const check conv_checks[] = {
      "1,64,28,28",
      WEFT_LAYOUT_C16,
      1e-5,
+     WINOGRAD_4X4},
+    {"winograd in tiles of 4 x 4, rims, residual",
+     WEFT_OP_CONV,
+     {"pads", "l:1,0,1,1", "algo", "s:winograd", "epilogue", "t:add acc i3;relu acc"},
+     {"c 1,32,25,32", "w 48,32,3,3", "w 48", "c 1,48,25,31"},
+     "1,48,25,31",
+     WEFT_LAYOUT_C16,
+     1e-5,
      WINOGRAD},
+    {"winograd in tiles of 4 x 4, two images",
+     WEFT_OP_CONV,
+     {"pads", "l:1,1,1,1", "algo", "s:winograd", "epilogue", "t:clip acc #-1 #1.5"},
+     {"c 2,16,27,55", "w 64,16,3,3", "w 64"},
+     "2,64,27,55",
+     WEFT_LAYOUT_C16,
+     1e-5,
+     WINOGRAD_4X4},
     {"winograd by images, with residual",
      WEFT_OP_CONV,
      {"pads", "l:1,1,1,1", "algo", "s:winograd", "epilogue", "t:add acc i3;mul s0 i4;relu s1"},
@@ -102,6 +120,22 @@ static const check conv_checks[] = {
      WEFT_LAYOUT_C16,
      1e-5,
      "pointwise|"},
+    {"1x1, blocks of pixels, residual",
+     WEFT_OP_CONV,
+     {"epilogue", "t:add acc i3"},
+     {"c 1,160,13,13", "w 96,160,1,1", "w 96", "c 1,96,13,13"},
+     "1,96,13,13",
+     WEFT_LAYOUT_C16,
+     1e-5,
+     "pointwise|"},
+    {"1x1, many blocks of pixels",
+     WEFT_OP_CONV,
+     {"epilogue", "t:silu acc"},
+     {"c 2,256,41,29", "w 40,256,1,1", "w 40"},
+     "2,40,41,29",
+     WEFT_LAYOUT_C16,
+     1e-5,
+     "pointwise+ew|"},
     {"1x1 without bias, clip",
      WEFT_OP_CONV,
      {"epilogue", "t:clip acc #-0.25 #0.5"},

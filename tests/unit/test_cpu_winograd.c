@@ -40,15 +40,16 @@ static bool execute(weft_dnnl_scope *scope, dnnl_stream_t stream, const weft_dnn
     return done;
 }
 
-/* Whether the library transforms weights for this shape. */
-static bool check_case(weft_dnnl_scope *scope, dnnl_stream_t stream, const winograd_case *c)
+/* Whether the library transforms weights for this shape; `tile`: see weft_dnnl__conv. */
+static bool check_case(weft_dnnl_scope *scope, dnnl_stream_t stream, const winograd_case *c,
+                       int tile)
 {
     const int64_t w[] = {c->oc, c->ic, 3, 3}, x[] = {c->batch, c->ic, c->size, c->size},
                   y[] = {c->batch, c->oc, c->size, c->size};
     const weft_dnnl_window window = {.stride = {1, 1}, .before = {1, 1}, .after = {1, 1}};
     const weft_dnnl_md *from = weft_dnnl__md_by_tag(scope, 4, w, dnnl_f32, dnnl_abcd);
     const weft_dnnl_pd *pd =
-        weft_dnnl__conv(scope, NULL, dnnl_convolution_winograd, &window,
+        weft_dnnl__conv(scope, NULL, dnnl_convolution_winograd, tile, &window,
                         weft_dnnl__md_by_tag(scope, 4, x, dnnl_f32, dnnl_aBcd16b),
                         weft_dnnl__md_by_tag(scope, 4, w, dnnl_f32, dnnl_format_tag_any), NULL,
                         weft_dnnl__md_by_tag(scope, 4, y, dnnl_f32, dnnl_aBcd16b));
@@ -58,6 +59,7 @@ static bool check_case(weft_dnnl_scope *scope, dnnl_stream_t stream, const winog
     const weft_dnnl_md *to = weft_dnnl__pd_md(scope, pd, dnnl_query_weights_md, 0);
     if (!to || !weft_dnnl__md_winograd(to, &f) || !weft_cpu__winograd_fits(&f))
         return false;
+    assert_true(tile == 0 || f.tile == tile);
     uint64_t n = (uint64_t)(c->oc * c->ic) * 9, room = weft_dnnl__md_bytes(to), seed = 5;
     float *src = malloc(n * sizeof *src), *want = calloc(1, room), *got = calloc(1, room);
     assert_true(src && want && got);
@@ -90,7 +92,8 @@ static void test_cpu_winograd__packs_as_onednn(void **state)
     weft_team_begin(2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weft_dnnl_scope scope = {.engine = engine};
-        found += check_case(&scope, stream, &cases[i]);
+        found += check_case(&scope, stream, &cases[i], 0);
+        found += check_case(&scope, stream, &cases[i], 4);
         weft_dnnl__scope_finish(&scope);
     }
     weft_team_end();

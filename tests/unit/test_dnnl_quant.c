@@ -389,7 +389,7 @@ static const weft_dnnl_pd *describe_conv(bench *b, const convolution *c, weft_dn
     *y = weft_dnnl__md_by_tag(&b->scope, 4, dims, c->y, dnnl_acdb);
     *w = weft_dnnl__md_by_tag(&b->scope, rank, weights + skip, dnnl_s8, tag);
     return weft_dnnl__conv(
-        &b->scope, a, dnnl_convolution_direct, &window, *x,
+        &b->scope, a, dnnl_convolution_direct, 0, &window, *x,
         weft_dnnl__md_by_tag(&b->scope, rank, weights + skip, dnnl_s8, dnnl_format_tag_any),
         weft_dnnl__md_by_tag(&b->scope, 1, &channels, dnnl_f32, dnnl_a), *y);
 }
