@@ -25,6 +25,7 @@ enum {
     BLOCK_PIXELS = 392,
     PROGRAM_PIXELS = 1568,
     TILE_PIXELS = 14,
+    STEP_PIXELS = 7, /* the inner loops' smaller step */
     CACHE_BYTES = 768 << 10
 };
 /* Windows are unfolded for so many output channels. */
@@ -293,19 +294,29 @@ static weft_err read_epilogue(weft_prep *p, pointwise_kernel *k, bool *out_done)
     return WEFT_ERR_OK;
 }
 
+static int64_t count_parts(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
 /* Pixels of a task: what is read and written fits the L2 cache, and all threads have work. An
- * element-wise program expands its operands for each task: tasks are larger then. */
+ * element-wise program expands its operands for each task: tasks are larger then. Blocks of an
+ * image have nearly the same size, because threads take tasks by their number. */
 static void choose_block(pointwise_kernel *k)
 {
     int64_t room = k->ew ? PROGRAM_BYTES : BLOCK_BYTES;
     int64_t limit = k->ew ? PROGRAM_PIXELS : BLOCK_PIXELS;
     int64_t most = room / ((k->in + WEFT_VEC_PANEL) * (int64_t)sizeof(float));
     most = most < limit ? most : limit;
-    if (k->threads > 1 && k->images * k->panels < 4 * (int64_t)k->threads)
-        most = most < k->pixels / k->threads ? most : k->pixels / k->threads;
-    most = most / TILE_PIXELS * TILE_PIXELS;
-    k->block = most < TILE_PIXELS ? TILE_PIXELS : most;
-    k->n_block = (k->pixels + k->block - 1) / k->block;
+    most = most > TILE_PIXELS ? most / TILE_PIXELS * TILE_PIXELS : TILE_PIXELS;
+    k->n_block = count_parts(k->pixels, most);
+    if (k->threads > 1 && k->images * k->panels < 4 * (int64_t)k->threads &&
+        k->n_block < (int64_t)k->threads) {
+        int64_t tiles = count_parts(k->pixels, TILE_PIXELS);
+        k->n_block = tiles < (int64_t)k->threads ? tiles : (int64_t)k->threads;
+    }
+    k->block = count_parts(count_parts(k->pixels, k->n_block), STEP_PIXELS) * STEP_PIXELS;
+    k->n_block = count_parts(k->pixels, k->block);
     double weights = (double)(k->panels * WEFT_VEC_PANEL * k->in) * sizeof(float);
     double places = (double)(k->images * k->n_block);
     double values = (double)(k->images * k->pixels * k->in) * sizeof(float);
