@@ -4,7 +4,7 @@
  * its result. The loop terminates because every rule removes a node, or replaces an operator by one
  * that is greater in the order
  *
- *     squeeze, unsqueeze, flatten, transpose  <  reshape
+ *     squeeze, unsqueeze, flatten, transpose  <  reshape, concat
  *     gemm  <  matmul
  *     pow, div  <  mul, square
  *
@@ -29,6 +29,8 @@ typedef struct match {
 } match;
 
 typedef weft_err rule_fn(match *k);
+
+enum { INTERLEAVED_MAX = 16 };
 
 static weft_val in(const match *k, uint32_t i)
 {
@@ -179,6 +181,65 @@ static weft_err transpose_to_reshape(match *k)
         before = perm[i];
     }
     return to_reshape(k, in(k, 0));
+}
+
+/* The concat that r = reshape(concat) splits again into its operands, as dims `axis` and axis + 1
+ * of the result, [.., operands, dim of each, ..]; none: there is no such concat of this reshape
+ * alone. */
+static weft_node split_concat(const match *k, weft_val r, uint32_t axis)
+{
+    weft_node reshape = weft_match__maker(k->m, r, WEFT_OP_RESHAPE), none = {0};
+    weft_val joined = reshape.i ? weft_node_in(k->m, reshape, 0) : (weft_val){0};
+    weft_node concat = weft_match__maker(k->m, joined, WEFT_OP_CONCAT);
+    if (!concat.i || weft_rewrite__sole_user(k->g, r).i == 0 ||
+        weft_rewrite__sole_user(k->g, joined).i == 0)
+        return none;
+    const weft_ttype *split = type_of(k, r), *whole = type_of(k, joined);
+    int64_t at = weft_attrs_int(weft_node_attrs(k->m, concat), WEFT_ATTR_AXIS, 0);
+    at += at < 0 ? whole->rank : 0;
+    if (at != (int64_t)axis || split->rank != whole->rank + 1 ||
+        split->dim[axis] != weft_node_in_count(k->m, concat) || dims_are_data(k, split))
+        return none;
+    for (uint32_t i = 0; i < whole->rank; i++)
+        if (i != axis && split->dim[i < axis ? i : i + 1] != whole->dim[i])
+            return none;
+    for (uint32_t i = 0; i < weft_node_in_count(k->m, concat); i++)
+        if (type_of(k, weft_node_in(k->m, concat, i))->dim[axis] != split->dim[axis + 1])
+            return none;
+    return concat;
+}
+
+/* The shuffle of channels: transpose (reshape (concat a b {axis}) to [.., 2, c, ..]) that exchanges
+ * these two dims ==> concat (reshape a to [.., c, 1, ..]) (reshape b ..) {axis + 1}: one copy. */
+static weft_err interleave_concat(match *k)
+{
+    int64_t perm[WEFT_RANK_MAX];
+    weft_val operand[INTERLEAVED_MAX];
+    uint32_t rank = type_of(k, in(k, 0))->rank, axis = 0;
+    get_perm(k, k->n, perm, rank);
+    while (axis < rank && perm[axis] == (int64_t)axis)
+        axis++;
+    if (axis + 1 >= rank || perm[axis] != (int64_t)axis + 1 || perm[axis + 1] != (int64_t)axis)
+        return WEFT_ERR_OK;
+    for (uint32_t i = axis + 2; i < rank; i++)
+        if (perm[i] != (int64_t)i)
+            return WEFT_ERR_OK;
+    weft_node concat = split_concat(k, in(k, 0), axis);
+    uint32_t n = concat.i ? weft_node_in_count(k->m, concat) : 0;
+    if (n < 2 || n > INTERLEAVED_MAX || !weft_rewrite__allow(k->cx))
+        return WEFT_ERR_OK;
+    weft_ttype part = *type_of(k, result(k));
+    part.dim[axis + 1] = 1;
+    weft_attr shape = WEFT_ATTR_OF_DIMS(SHAPE, part.dim, part.rank);
+    weft_attr along = WEFT_ATTR_OF_INT(AXIS, axis + 1);
+    weft_loc loc = weft_node_loc(k->m, k->n);
+    for (uint32_t i = 0; i < n; i++) {
+        weft_val x = weft_node_in(k->m, concat, i);
+        WEFT_TRY(weft_rewrite__emit(k->cx, k->g, k->n, WEFT_OP_RESHAPE, &x, 1, &shape, 1, loc,
+                                    &operand[i]));
+    }
+    return weft_rewrite__emit(k->cx, k->g, k->n, WEFT_OP_CONCAT, operand, n, &along, 1, loc,
+                              &k->with);
 }
 
 /* squeeze, unsqueeze, flatten ==> reshape */
