@@ -16,7 +16,7 @@ enum { HUGE_BYTES = 2 << 20 };
 /* Below this time on one thread, a launch uses no second one. */
 static const double least_ns = 8000;
 /* A thread's speed, roughly, for that decision. */
-static const double flops_per_ns = 120, bytes_per_ns = 20;
+static const double flops_per_ns = 120, byte_flops_per_ns = 400, bytes_per_ns = 20;
 
 /* -- Slices --------------------------------------------------------------------------------- */
 
@@ -145,8 +145,9 @@ static uint32_t threads_for(const weft_prep *p)
     uint32_t threads = weft_cpu__of(p)->threads;
     if (threads <= 1 || weft_prep__work(p, &w) != WEFT_ERR_OK)
         return threads;
-    double ns =
-        w.flops / flops_per_ns + (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_ns;
+    bool is_bytes = p->op == WEFT_OP_QLINEAR_MATMUL || p->op == WEFT_OP_QLINEAR_CONV;
+    double ns = w.flops / (is_bytes ? byte_flops_per_ns : flops_per_ns) +
+                (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_ns;
     return ns < least_ns ? 1 : threads;
 }
 
