@@ -243,7 +243,10 @@ void weft_plan_measure(const weft_plan *plan, const weft_problem *problem, weft_
     }
     m.internal_slack = parts > 0 ? 1 - busy / parts : 0;
     m.external_fragmentation = plan->gpus > 0 ? fmax(0, 1 - parts / plan->gpus) : 0;
-    m.cost_bound = fmax(plan->cost_bound, weft_option_table__cost_bound(&table));
+    /* The table's bound is one of plans with the same families. */
+    m.cost_bound = plan->cost_bound;
+    if (problem->n_family == 0 && judged.demands == problem->demands)
+        m.cost_bound = fmax(m.cost_bound, weft_option_table__cost_bound(&table));
     m.gap = weft_plan_gap(plan);
     m.carbon_g_per_h = plan->power_w / 1e3 * problem->carbon_g_per_kwh;
     *out = m;

@@ -5,10 +5,14 @@
  * from no family and from as many as possible: each family in turn replaces those that it overlaps,
  * or is left out, and the change stays if the policy's plan gets better; a better plan that needs
  * two changes at once is not found then. So a family is used exactly where it saves devices or
- * money, or where it leaves the devices less busy, under that policy's own rules. */
-#include "scheduler/input/input.h"
+ * money, or where it leaves the devices less busy, under that policy's own rules.
+ *
+ * The bounds of a plan hold for the families that it places. Where all sets were tried, the least
+ * bound of any set holds for every plan; else none is known. */
+#include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Plans that are made to choose families: fewer for large problems, of which each takes longer. */
@@ -22,6 +26,7 @@ typedef struct choice {
     size_t n;
     bool found;
     weft_plan best;
+    double device_bound, cost_bound; /* the least of all sets that were tried */
 } choice;
 
 double weft_plan__busy(const weft_plan *plan)
@@ -51,6 +56,27 @@ static bool is_better(const weft_plan *a, const weft_plan *b, weft_goal goal)
     return (order ? order : compare(weft_plan__busy(a), weft_plan__busy(b))) < 0;
 }
 
+/* Lowers the bounds to those of one set of families: its plan's, or, if it has none, those of any
+ * plan. */
+static void lower_bounds(choice *c, const weft_problem *grouped, const weft_plan *plan)
+{
+    double devices = 0, cost_per_hour = 0;
+    weft_option_table table;
+    if (plan) {
+        devices = plan->lower_bound;
+        cost_per_hour = plan->cost_bound;
+    } else {
+        weft_option_table__build(grouped, c->arena, &table);
+        for (size_t d = 0; d < grouped->demands->n; d++)
+            if (table.n_option[d] == 0 && grouped->goal != WEFT_GOAL_GOODPUT)
+                return; /* no plan has this set */
+        devices = weft_option_table__lower_bound(&table);
+        cost_per_hour = weft_option_table__cost_bound(&table);
+    }
+    c->device_bound = fmin(c->device_bound, devices);
+    c->cost_bound = fmin(c->cost_bound, cost_per_hour);
+}
+
 /* Plans with these families, and keeps them if the plan is the best so far. */
 static bool try_families(choice *c, const weft_family **chosen, size_t n)
 {
@@ -63,6 +89,7 @@ static bool try_families(choice *c, const weft_family **chosen, size_t n)
     weft_err err =
         unheard ? policy->place(state, &grouped, c->arena, unheard, &plan) : WEFT_ERR_NOMEM;
     weft_diag_destroy(unheard);
+    lower_bounds(c, &grouped, err == WEFT_ERR_OK ? &plan : NULL);
     if (err != WEFT_ERR_OK || (c->found && !is_better(&plan, &c->best, c->problem->goal)))
         return false;
     c->found = true;
@@ -157,31 +184,37 @@ static void descend(choice *c, usable *u)
 }
 
 /* The problem with the families that the policy's plan is best with. */
-static void choose_families(const weft_policy *policy, const weft_problem *problem,
-                            weft_arena *arena, weft_problem *out)
+static void choose_families(choice *c, weft_problem *out)
 {
-    choice c = {.policy = policy, .problem = problem, .arena = arena};
-    usable u = find_usable(problem, arena);
-    if (u.n < u.tries && try_sets(NULL, &u, 0) <= u.tries)
-        try_sets(&c, &u, 0);
-    else
-        descend(&c, &u);
-    weft_families__group(problem, c.chosen, c.n, arena, out);
+    usable u = find_usable(c->problem, c->arena);
+    c->device_bound = c->cost_bound = HUGE_VAL;
+    if (u.n < u.tries && try_sets(NULL, &u, 0) <= u.tries) {
+        try_sets(c, &u, 0);
+    } else {
+        descend(c, &u);
+        c->device_bound = c->cost_bound = 0;
+    }
+    weft_families__group(c->problem, c->chosen, c->n, c->arena, out);
 }
 
 weft_err weft_plan_decide(const weft_policy *policy, void *state, const weft_problem *problem,
                           weft_arena *arena, weft_diag *diag, weft_plan *out)
 {
-    weft_problem asked;
+    weft_problem asked, grouped;
     bool assign = !(policy->splits & WEFT_SPLIT_VARIANTS);
     WEFT_TRY(weft_apps__resolve(problem, assign, arena, diag, &asked));
+    choice c = {.policy = policy, .problem = &asked, .arena = arena};
+    grouped = asked;
     if (asked.n_family > 0)
-        choose_families(policy, &asked, arena, &asked);
+        choose_families(&c, &grouped);
     if (!state && policy->state_size > 0)
         state = weft_arena_array(arena, 1, policy->state_size);
-    WEFT_TRY(policy->place(state, &asked, arena, diag, out));
-    /* The bound is one of plans with the same families; others may need fewer devices. */
-    out->proven = out->proven && (problem->n_family == 0 || out->gpus <= 1);
+    WEFT_TRY(policy->place(state, &grouped, arena, diag, out));
+    if (asked.n_family > 0) {
+        out->lower_bound = fmin(out->lower_bound, c.device_bound);
+        out->cost_bound = fmin(out->cost_bound, c.cost_bound);
+        weft_option_table__raise_bounds(out, 0, 0);
+    }
     return WEFT_ERR_OK;
 }
 

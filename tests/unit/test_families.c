@@ -227,11 +227,11 @@ static double find_cheapest(const world *w, const weft_policy *policy)
 }
 
 /* Of overlapping families the plan uses at most one for each model. The plan of each policy passes
- * the checker, and is no worse than without families. */
+ * the checker, and is no worse than without families. Bounds hold for all sets of families. */
 static void test_family__random_problems(void **state)
 {
     uint64_t seed = 7;
-    uint32_t used = 0, better = 0;
+    uint32_t used = 0, better = 0, bounded = 0;
     const weft_policy *policy;
     (void)state;
     for (int round = 0; round < 12; round++) {
@@ -254,6 +254,8 @@ static void test_family__random_problems(void **state)
                 double best = find_cheapest(&w, policy);
                 assert_true(a == WEFT_ERR_OK ? with.cost_per_hour <= best * (1 + 1e-9)
                                              : best == HUGE_VAL);
+                bounded += a == WEFT_ERR_OK && with.cost_bound > 0.99 * with.cost_per_hour;
+                assert_true(a != WEFT_ERR_OK || with.cost_bound <= best * (1 + 1e-9));
             }
             if (a != WEFT_ERR_OK || b != WEFT_ERR_OK)
                 continue;
@@ -264,7 +266,7 @@ static void test_family__random_problems(void **state)
         }
         close_world(&w);
     }
-    assert_true(used > 50 && better > 10);
+    assert_true(used > 50 && better > 10 && bounded > 6);
 }
 
 /* More sets of families than are tried: mostly the best is found all the same. */
@@ -286,6 +288,7 @@ static void test_family__many_pairs(void **state)
         double least = find_cheapest(&w, policy);
         assert_true(plan.cost_per_hour >= least * (1 - 1e-9));
         assert_true(plan.cost_per_hour <= least * 1.2);
+        assert_true(!plan.proven && plan.cost_bound <= least * (1 + 1e-9));
         best += plan.cost_per_hour <= least * (1 + 1e-9);
         close_world(&w);
     }
