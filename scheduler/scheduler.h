@@ -203,6 +203,7 @@ typedef struct weft_program {
     const double *coeff;
     uint32_t nodes_max; /* of branch and bound */
     bool relaxed;       /* x need not be integer: a linear program */
+    double *dual;       /* relaxed: receives the dual values of the rows; NULL: not wanted */
 } weft_program;
 
 /* A deterministic solver of integer programs. The caller provides it in the problem, so that only

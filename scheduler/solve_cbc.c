@@ -1,37 +1,83 @@
-/* Solves integer programs by COIN-OR CBC through its C interface. CBC runs in one thread with a
- * limit on nodes and none on time, so that equal programs have equal solutions. A library of its
- * own, weft_cbc: only the planner links it. */
+/* Solves integer programs by COIN-OR CBC, and linear ones by CLP, which CBC is made of, through
+ * their C interfaces. Both run in one thread; CBC has a limit on nodes and none on time, so that
+ * equal programs have equal solutions. A library of its own, weft_cbc: only the planner links it.
+ */
 #include "scheduler/scheduler.h"
 
 #include <coin/Cbc_C_Interface.h>
+#include <coin/Clp_C_Interface.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* The arrays that both solvers want in types of their own. */
+typedef struct arrays {
+    CoinBigIndex *start;
+    int *row;
+    double *lower;
+} arrays;
+
+static void free_arrays(arrays *a)
+{
+    free(a->start);
+    free(a->row);
+    free(a->lower);
+}
+
+static weft_err make_arrays(const weft_program *p, arrays *a)
+{
+    uint32_t n_entry = p->start[p->n_col];
+    *a = (arrays){.start = calloc(p->n_col + 1u, sizeof *a->start),
+                  .row = calloc(n_entry + 1u, sizeof *a->row),
+                  .lower = calloc(p->n_col + 1u, sizeof *a->lower)};
+    if (!a->start || !a->row || !a->lower) {
+        free_arrays(a);
+        return WEFT_ERR_NOMEM;
+    }
+    for (uint32_t c = 0; c <= p->n_col; c++)
+        a->start[c] = (CoinBigIndex)p->start[c];
+    for (uint32_t i = 0; i < n_entry; i++)
+        a->row[i] = (int)p->row[i];
+    return WEFT_ERR_OK;
+}
+
+static weft_err solve_linear(const weft_program *p, double *x, bool *out_found, double *out_bound)
+{
+    arrays a;
+    WEFT_TRY(make_arrays(p, &a));
+    Clp_Simplex *model = Clp_newModel();
+    if (model) {
+        Clp_setLogLevel(model, 0);
+        Clp_loadProblem(model, (int)p->n_col, (int)p->n_row, a.start, a.row, p->coeff, a.lower,
+                        p->upper, p->cost, p->row_lo, p->row_hi);
+        *out_found = Clp_initialDualSolve(model) == 0 && Clp_status(model) == 0;
+        *out_bound = *out_found ? Clp_objectiveValue(model) : 0;
+        if (*out_found)
+            memcpy(x, Clp_primalColumnSolution(model), p->n_col * sizeof *x);
+        if (*out_found && p->dual)
+            memcpy(p->dual, Clp_dualRowSolution(model), p->n_row * sizeof *p->dual);
+        Clp_deleteModel(model);
+    }
+    free_arrays(&a);
+    return model ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
 
 static weft_err load(Cbc_Model *model, const weft_program *p)
 {
-    uint32_t n_entry = p->start[p->n_col];
-    CoinBigIndex *start = calloc(p->n_col + 1u, sizeof *start);
-    int *row = calloc(n_entry + 1u, sizeof *row);
-    double *lower = calloc(p->n_col + 1u, sizeof *lower);
-    bool ok = start && row && lower;
-    for (uint32_t c = 0; ok && c <= p->n_col; c++)
-        start[c] = (CoinBigIndex)p->start[c];
-    for (uint32_t i = 0; ok && i < n_entry; i++)
-        row[i] = (int)p->row[i];
-    if (ok) {
-        Cbc_loadProblem(model, (int)p->n_col, (int)p->n_row, start, row, p->coeff, lower, p->upper,
-                        p->cost, p->row_lo, p->row_hi);
-        for (uint32_t c = 0; !p->relaxed && c < p->n_col; c++)
-            Cbc_setInteger(model, (int)c);
-    }
-    free(start);
-    free(row);
-    free(lower);
-    return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    arrays a;
+    WEFT_TRY(make_arrays(p, &a));
+    Cbc_loadProblem(model, (int)p->n_col, (int)p->n_row, a.start, a.row, p->coeff, a.lower,
+                    p->upper, p->cost, p->row_lo, p->row_hi);
+    for (uint32_t c = 0; c < p->n_col; c++)
+        Cbc_setInteger(model, (int)c);
+    free_arrays(&a);
+    return WEFT_ERR_OK;
 }
 
 static weft_err solve(const weft_program *p, double *x, bool *out_found, double *out_bound)
 {
+    if (p->relaxed)
+        return solve_linear(p, x, out_found, out_bound);
     Cbc_Model *model = Cbc_newModel();
     if (!model)
         return WEFT_ERR_NOMEM;
@@ -42,18 +88,11 @@ static weft_err solve(const weft_program *p, double *x, bool *out_found, double 
         Cbc_setMaximumNodes(model, (int)p->nodes_max);
         Cbc_solve(model);
         bool infeasible = Cbc_isProvenInfeasible(model) != 0;
-        bool solved = p->relaxed && Cbc_isProvenOptimal(model);
-        const double *best = infeasible   ? NULL
-                             : p->relaxed ? Cbc_getColSolution(model)
-                                          : Cbc_bestSolution(model);
-        best = p->relaxed && !solved ? NULL : best;
+        const double *best = infeasible ? NULL : Cbc_bestSolution(model);
         for (uint32_t c = 0; best && c < p->n_col; c++)
-            x[c] = p->relaxed ? best[c] : round(best[c]);
+            x[c] = round(best[c]);
         *out_found = best != NULL;
-        *out_bound = infeasible   ? HUGE_VAL
-                     : solved     ? Cbc_getObjValue(model)
-                     : p->relaxed ? 0
-                                  : Cbc_getBestPossibleObjValue(model);
+        *out_bound = infeasible ? HUGE_VAL : Cbc_getBestPossibleObjValue(model);
     }
     Cbc_deleteModel(model);
     return err;

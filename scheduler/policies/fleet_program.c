@@ -59,7 +59,6 @@ typedef struct program {
     struct choice *sum; /* all multisets of devices, by ascending objective; NULL: too many */
     uint32_t n_sum;
     uint32_t first_row; /* of the rows that limit the devices */
-    bool uncut;         /* parts may exceed 1, since a slice may be used for part of the time */
 } program;
 
 typedef struct choice {
@@ -162,13 +161,6 @@ static double round_up(const program *m, double bound)
     return bound;
 }
 
-/* The coefficient of a turn in the row of its demand. */
-static double part_of(const program *m, const weft_turn *turn)
-{
-    double rate = m->builder->demands->at[turn->demand].rate_per_s;
-    return m->uncut && rate > 0 ? turn->per_s / rate : weft_turn__part(m->builder, turn);
-}
-
 /* Most slices of a column that are of use. */
 static double most_of(const program *m, const weft_slice_column *c)
 {
@@ -201,7 +193,8 @@ static void add_columns(program *m)
         m->start[j] = m->n_entry;
         m->upper[j] = most_of(m, c);
         for (uint32_t i = 0; i < c->n; i++)
-            add_entry(m, m->demand_row[c->turn[i].demand], part_of(m, &c->turn[i]));
+            add_entry(m, m->demand_row[c->turn[i].demand],
+                      weft_turn__part(m->builder, &c->turn[i]));
         add_use(m, c);
     }
 }
@@ -268,9 +261,7 @@ static weft_program build(program *m, double cutoff, uint32_t nodes_max)
     for (uint32_t r = 0; r < m->n_row; r++)
         m->row_hi[r] = HUGE_VAL;
     for (uint32_t d = 0; d < n_demand; d++)
-        m->row_lo[m->demand_row[d]] = m->uncut && m->builder->demands->at[d].rate_per_s <= 0
-                                          ? 0 /* it takes no time of a slice that others use */
-                                          : 1 - 1e-9;
+        m->row_lo[m->demand_row[d]] = 1 - 1e-9;
     for (size_t i = 0; i < fleet->n_device; i++)
         m->row_hi[m->first_row + i] = fleet->device[i].count;
     m->row_hi[m->n_row - 1] = cutoff;
@@ -544,110 +535,4 @@ weft_fleet_found weft_wholefleet__solve(weft_builder *builder, const weft_solver
         read_bounds(m, fmin(se.bound, se.known), &out);
     }
     return out;
-}
-
-/* -- Large sets ------------------------------------------------------------------------------- */
-
-/* Requests per second that a slice can at most carry for its part of the time: in turn with others
- * a model may be served at its longest batch. */
-static double top_rate(const weft_builder *builder, const weft_option *o)
-{
-    bool in_turn = !builder->problem->rules.isolated && o->point->procs == 1;
-    return fmax(o->peak_per_s, in_turn ? o->point->batch * 1e6 / o->exec_us : 0);
-}
-
-/* One column for each model and shape. per_s of its turn is the rate of the bound; the option is
- * the one with the highest peak. */
-static void list_single_columns(const weft_builder *builder, weft_slice_columns *out)
-{
-    *out = (weft_slice_columns){.complete = true};
-    for (uint32_t s = 0; s < builder->demands->n; s++) {
-        uint32_t d = builder->order[s];
-        for (uint32_t c = 0; c < builder->table.n_choice[d]; c++) {
-            const weft_choice *all = &builder->table.choice[d][c];
-            weft_turn *turn = weft_arena_array(builder->arena, 1, sizeof *turn);
-            *turn = (weft_turn){.demand = d};
-            for (uint32_t i = 0; i < all->n; i++) {
-                const weft_option *o = &builder->option[d][all->first + i];
-                turn->per_s = fmax(turn->per_s, top_rate(builder, o));
-                if (!turn->option || o->peak_per_s > turn->option->peak_per_s)
-                    turn->option = o;
-            }
-            weft_slice_column column = {.shape = all->shape, .n = 1, .turn = turn};
-            WEFT_VEC_PUSH(builder->arena, &out->at, column);
-        }
-    }
-}
-
-/* One slice that is taken for a whole number of times. */
-typedef struct whole {
-    const weft_turn *turn;
-    uint32_t n, rank;
-} whole;
-
-static int compare_wholes(const void *a, const void *b)
-{
-    const whole *p = a, *q = b;
-    double x = p->turn->option->spec.weight, y = q->turn->option->spec.weight;
-    if (x != y)
-        return x > y ? -1 : 1;
-    return (p->rank > q->rank) - (p->rank < q->rank);
-}
-
-/* Puts the whole part of the solution on the builder, large slices first, and the rest greedily. */
-static bool put_rounded(const program *m)
-{
-    weft_builder *builder = m->builder;
-    whole *list = weft_arena_array(builder->arena, m->n_x, sizeof *list);
-    double *left = weft_arena_array(builder->arena, builder->demands->n, sizeof *left);
-    bool *placed = weft_arena_array(builder->arena, builder->demands->n, sizeof *placed);
-    weft_builder__undo(builder, 0);
-    for (uint32_t d = 0; d < builder->demands->n; d++)
-        left[d] = builder->demands->at[d].rate_per_s;
-    for (uint32_t j = 0; j < m->n_x; j++)
-        list[j] = (whole){m->columns.at.at[j].turn, (uint32_t)(m->x[j] + 1e-6), j};
-    qsort(list, m->n_x, sizeof *list, compare_wholes);
-    for (uint32_t j = 0; j < m->n_x; j++)
-        for (uint32_t k = 0; k < list[j].n; k++) {
-            const weft_turn *t = list[j].turn;
-            double part = fmin(t->option->peak_per_s, left[t->demand]);
-            if (!(part > left[t->demand] * 1e-9) ||
-                !weft_builder__add(builder, t->demand, t->option, part, true))
-                break;
-            left[t->demand] -= part;
-            placed[t->demand] = true;
-        }
-    for (uint32_t s = 0; s < builder->demands->n; s++) {
-        uint32_t d = builder->order[s];
-        bool done = placed[d] && !(left[d] > builder->demands->at[d].rate_per_s * 1e-9);
-        if (!done && !weft_ruin_recreate__add(builder, d, left[d], true))
-            return false;
-    }
-    return true;
-}
-
-bool weft_wholefleet__round(weft_builder *builder, const weft_solver *solver, double *cost_bound,
-                            double *device_bound)
-{
-    program *m = weft_arena_array(builder->arena, 1, sizeof *m);
-    bool found = false;
-    double bound = 0;
-    *cost_bound = *device_bound = 0;
-    m->builder = builder;
-    list_single_columns(builder, &m->columns);
-    weft_patterns__list(builder, &m->columns, &m->patterns);
-    choose_unit(m);
-    m->least = 0;
-    if (!m->patterns.complete || builder->problem->rules.oversubscribe)
-        return false;
-    m->uncut = !builder->problem->rules.isolated;
-    weft_program p = build(m, HUGE_VAL, 100);
-    p.relaxed = true;
-    if (solver->solve(&p, m->x, &found, &bound) != WEFT_ERR_OK || !found)
-        return false;
-    weft_fleet_found out = {0};
-    read_bounds(m, bound * (1 - 1e-7), &out);
-    *cost_bound = out.cost_bound;
-    *device_bound = out.device_bound;
-    return put_rounded(m);
 }

@@ -1,6 +1,6 @@
 /* A whole fleet as an integer program, for the policy weft. slice_columns.c lists what one slice
  * can carry, slice_patterns.c how devices are split into slices, fleet_program.c puts both into one
- * program and its solution on a plan builder. */
+ * program and its solution on a plan builder; cover_program.c is for large sets. */
 #ifndef WEFT_SCHEDULER_POLICIES_FLEET_PROGRAM_H
 #define WEFT_SCHEDULER_POLICIES_FLEET_PROGRAM_H
 
@@ -91,10 +91,28 @@ typedef struct weft_fleet_found {
 weft_fleet_found weft_wholefleet__solve(weft_builder *builder, const weft_solver *solver,
                                         const weft_solution *best, uint32_t nodes_max);
 
-/* A plan for large sets: the linear program of slices with one model, rounded down; the builder
- * then gets the rest greedily. false: none. *bound, dollars an hour, holds for every plan within
- * the rules; 0: none. */
-bool weft_wholefleet__round(weft_builder *builder, const weft_solver *solver, double *cost_bound,
-                            double *device_bound);
+/* -- Large sets (cover_program.c, portion_packing.c) ----------------------------------------------
+ */
+
+/* A slice for one model, and the rate that it carries there. */
+typedef struct weft_portion {
+    uint32_t demand;
+    const weft_option *option;
+    double rate_per_s;
+} weft_portion;
+
+typedef struct weft_portions {
+    WEFT_VEC(weft_portion) at;
+} weft_portions;
+
+/* By column generation, the portions of a plan for sets of any size, goal cost only; none: it found
+ * no plan. Both bounds hold for every plan within the rules; 0: none. `bound_only`: no portions. */
+weft_portions weft_covers__solve(weft_builder *builder, const weft_solver *solver, bool bound_only,
+                                 double *cost_bound, double *device_bound);
+/* Places the portions on the builder, and greedily what they leave of the rates. `in_turn`: small
+ * portions share slices. `rows`: those of the builder's fleet, whose counts are raised meanwhile.
+ * false: something has no place. */
+bool weft_portions__place(weft_builder *builder, weft_fleet_device *rows, const weft_portions *list,
+                          bool in_turn);
 
 #endif

@@ -120,7 +120,9 @@ static bool read_edits(change *ch)
             return false;
         if (d != NONE) {
             ch->carried[d] += p->rate_per_s;
-            ch->changed[d] = ch->changed[d] || !e.option;
+            /* The SLO may allow a lower rate than before. */
+            ch->changed[d] =
+                ch->changed[d] || !e.option || p->rate_per_s > e.option->peak_per_s * (1 + 1e-9);
         }
         WEFT_VEC_PUSH(ch->arena, &ch->edits, e);
     }
@@ -298,8 +300,8 @@ static void write_plan(change *ch, weft_plan *out)
         const edit *e = &ch->edits.at[i];
         if (e->gone)
             continue;
-        bool same = e->old && !ch->changed[e->demand];
-        weft_placement p = same ? *e->old : describe(ch, e);
+        /* Unchanged placements, too: their latency depends on the SLO. */
+        weft_placement p = describe(ch, e);
         p.device = ch->devices.at[e->device].number;
         p.slice_id = e->slice_id;
         p.model = text_of(ch, &ch->model[e->demand], ch->builder->demands->at[e->demand].model);

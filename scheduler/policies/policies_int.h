@@ -77,4 +77,12 @@ void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet
 bool weft_incremental_repair__change(const weft_builder *builder, const weft_plan *previous,
                                      weft_plan *out);
 
+/* -- The previous plan (previous_plan.c) ------------------------------------------------------ */
+
+/* Puts the plan in force on the builder with the changes that the demands and the fleet ask for;
+ * false: they do not fit. */
+bool weft_previous__repair(weft_builder *builder, const weft_plan *previous);
+/* Segments of `to` without an equal one in `from`: workers that have to be started. */
+uint32_t weft_previous__count_moves(weft_arena *arena, const weft_plan *from, const weft_plan *to);
+
 #endif

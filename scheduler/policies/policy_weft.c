@@ -22,9 +22,9 @@
  *   5. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
  *      everything that the fleet allows (fleet_program.c) looks for a better plan, and raises the
  *      lower bounds. It also decides whether there is a plan where the steps before found none.
- *      The linear program of slices with one model is run after step 2: its value is a bound, and
- *      it gives a plan when rounded down, with the rest placed greedily. Over 150 models it
- *      replaces steps 2 to 4, on several types also step 1.
+ *      Column generation (cover_program.c) is run after step 2: its value is a bound, and it
+ *      gives a plan. Over 150 models it replaces steps 1 to 4, unless it leaves a gap of over
+ *      0.2 % that step 1 can close: models isolated, one type.
  *   6. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
  * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
  * effort the plan is never worse than that of any policy that ran in step 3. The lower bound is
@@ -36,7 +36,7 @@
  * places for the rest as in step 2 (incremental_repair.c if all slices are dedicated, else on
  * the builder). Small sets get a new plan, too, and plans by local search from the repaired one,
  * which move few segments. The cheapest plan is taken when each segment that is not where it was
- * costs `move` devices.
+ * costs `move` devices. Larger sets keep the repaired plan, with bounds by column generation.
  *
  * Goal goodput: the most that the fleet carries, best ratio of requests to devices first. Goal
  * carbon: the plan with the least power of all that were made, if the profiles have energy.
@@ -59,7 +59,7 @@ enum {
     WIDTH_FAST = 16,
     WIDTH_WIDE = 512,
     WORK_MAX = 60000,   /* models times width in step 1 */
-    LARGE_MODELS = 150, /* above: the linear program instead of steps 3 and 4 */
+    LARGE_MODELS = 150, /* above: column generation instead of steps 1 to 4 */
     TRIES = 240,
     SOLVER_MODELS_MAX = 64, /* in step 1: on larger sets the solver finds nothing in its nodes */
     SOLVER_NODES = 2000,
@@ -88,7 +88,7 @@ typedef struct weft_run {
     weft_plan other; /* the best plan of another policy, if it cannot be read as a solution */
     bool has_other;
     uint64_t bound;                  /* lower bound by the search of step 1; 0: none */
-    double cost_bound, device_bound; /* by the linear program; 0: none */
+    double cost_bound, device_bound; /* by column generation; 0: none */
 } weft_run;
 
 static void consider(weft_run *run, const weft_solution *list)
@@ -380,7 +380,7 @@ static weft_plan finish(weft_run *run)
 static bool is_at_bound(const weft_run *run, const weft_solution *list)
 {
     return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
-           (list->devices <= run->bound ||
+           (list->devices <= run->bound || list->devices <= run->device_bound ||
             list->devices <= weft_option_table__lower_bound(&run->builder->table));
 }
 
@@ -425,38 +425,45 @@ static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
     return found;
 }
 
-/* A plan and a bound from the linear program, goal cost only. true: the set is large, and there is
- * a plan. */
-static bool try_rounding(weft_run *run)
+/* A plan and a bound by column generation, goal cost only. true: the set is large, and there is a
+ * plan. */
+static bool try_covers(weft_run *run)
 {
     if (run->problem.goal != WEFT_GOAL_COST || !run->problem.solver || run->problem.demands->n == 0)
         return false;
-    if (weft_wholefleet__round(run->builder, run->problem.solver, &run->cost_bound,
-                               &run->device_bound)) {
-        weft_solution list = weft_solution__list(run->builder);
-        consider(run, &list);
-    }
+    weft_portions list = weft_covers__solve(run->builder, run->problem.solver, false,
+                                            &run->cost_bound, &run->device_bound);
+    for (uint32_t in_turn = 0; list.at.len > 0 && in_turn < 2; in_turn++)
+        if ((in_turn == 0 || !run->problem.rules.isolated) &&
+            weft_portions__place(run->builder, run->row, &list, in_turn > 0)) {
+            weft_solution segments = weft_solution__list(run->builder);
+            consider(run, &segments);
+        }
     return run->n_start > 0 && run->builder->demands->n > LARGE_MODELS;
+}
+
+/* Whether step 1 may save devices of a large plan. */
+static bool may_close_gap(const weft_run *run)
+{
+    return run->problem.rules.isolated && run->fleet.n_device == 1 &&
+           run->start[0].devices > run->device_bound * (1 + gap_done);
 }
 
 /* INFEASIBLE: no plan was found. */
 static weft_err plan_anew(weft_run *run, weft_plan *out)
 {
     bool found = false;
-    /* One type: the search of step 1 is better than rounding, so both are run. */
     bool many = !run->fast && run->builder->demands->n > LARGE_MODELS;
-    bool large = many && run->fleet.n_device > 1 && try_rounding(run);
-    for (uint32_t i = 0; !large && i < run->fleet.n_device; i++)
+    bool large = many && try_covers(run);
+    for (uint32_t i = 0; (!large || may_close_gap(run)) && i < run->fleet.n_device; i++)
         try_mig(run, &run->row[i]);
-    bool done = run->n_start > 0 && is_at_bound(run, &run->start[0]);
-    large = large || (!done && many && run->fleet.n_device == 1 && try_rounding(run));
-    done = done || large;
+    bool done = large || (run->n_start > 0 && is_at_bound(run, &run->start[0]));
     if (!done && (!run->fast || run->n_start == 0)) {
         (void)try_greedy(run, true);
         (void)try_greedy(run, false);
         done = run->n_start > 0 && is_at_bound(run, &run->start[0]);
         if (!done && !many && !run->fast)
-            (void)try_rounding(run);
+            (void)try_covers(run);
     }
     if (!done && !run->fast && run->others)
         try_others(run);
@@ -489,129 +496,23 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
 
 /* -- A previous plan -------------------------------------------------------------------------- */
 
-/* The segments of the previous plan whose option is still within the rules. */
-static weft_solution read_kept(const weft_run *run)
-{
-    const weft_plan *previous = run->problem.previous;
-    const weft_builder *builder = run->builder;
-    weft_solution list = {.at = weft_arena_array(run->arena, previous->n, sizeof *list.at)};
-    for (size_t i = 0; i < previous->n; i++)
-        if (weft_solution__read_placement(builder, &previous->at[i], &list.at[list.n]))
-            list.n++;
-    weft_solution__sort(&list);
-    return list;
-}
-
-static bool is_lone(const weft_solution *list, uint32_t i)
-{
-    const weft_segment *p = &list->at[i];
-    return (i == 0 || p[-1].device != p->device || p[-1].slice_id != p->slice_id) &&
-           (i + 1 == list->n || p[1].device != p->device || p[1].slice_id != p->slice_id);
-}
-
-/* Fits the kept segments to the present rates. A segment alone on its slice is filled or given up;
- * one on a shared slice only gets less. *rest: by demand, the rate without a place among them (-1:
- * no segment is left). */
-static void refit(const weft_run *run, weft_solution *list, double *rest)
-{
-    const weft_demands *demands = run->builder->demands;
-    uint32_t n = (uint32_t)demands->n, kept = 0;
-    double *carried = weft_arena_array(run->arena, n, sizeof *carried);
-    uint32_t *segments = weft_arena_array(run->arena, n, sizeof *segments);
-    for (uint32_t i = 0; i < list->n; i++)
-        carried[list->at[i].demand] += list->at[i].rate_per_s;
-    for (uint32_t d = 0; d < n; d++)
-        rest[d] = demands->at[d].rate_per_s;
-    for (uint32_t i = 0; i < list->n; i++) {
-        weft_segment *p = &list->at[i];
-        double rate = demands->at[p->demand].rate_per_s, part = p->rate_per_s;
-        bool same = fabs(carried[p->demand] - rate) <= 1e-9 * rate;
-        if (!same)
-            part = fmin(is_lone(list, i) ? p->option->peak_per_s : p->rate_per_s, rest[p->demand]);
-        if (part > p->option->peak_per_s)
-            part = p->option->peak_per_s;
-        if (!same && !(part > rate * 1e-9) && segments[p->demand] > 0)
-            continue;
-        p->rate_per_s = part;
-        rest[p->demand] -= part;
-        segments[p->demand]++;
-        list->at[kept++] = *p;
-    }
-    list->n = kept;
-    for (uint32_t d = 0; d < n; d++)
-        rest[d] = segments[d] > 0 ? fmax(0, rest[d]) : -1;
-}
-
 /* The previous plan, repaired; false: it no longer fits. */
 static bool plan_from_previous(weft_run *run, weft_plan *out)
 {
-    weft_builder *builder = run->builder;
-    if (weft_incremental_repair__change(builder, run->problem.previous, out))
+    if (weft_incremental_repair__change(run->builder, run->problem.previous, out))
         return true;
-    double *rest = weft_arena_array(run->arena, builder->demands->n, sizeof *rest);
-    weft_solution list = read_kept(run);
-    refit(run, &list, rest);
-    if (!weft_solution__put(builder, &list))
+    if (!weft_previous__repair(run->builder, run->problem.previous))
         return false;
-    for (uint32_t s = 0; s < builder->demands->n; s++) {
-        uint32_t d = builder->order[s];
-        double rate = builder->demands->at[d].rate_per_s;
-        bool wants = rest[d] < 0 || rest[d] > rate * 1e-9;
-        if (wants && builder->n_option[d] > 0 &&
-            !weft_ruin_recreate__add(builder, d, rest[d] < 0 ? rate : rest[d], true) &&
-            run->problem.goal != WEFT_GOAL_GOODPUT)
-            return false;
-    }
     *out = finish(run);
     return true;
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    const weft_placement *p = *(const weft_placement *const *)a;
-    const weft_placement *q = *(const weft_placement *const *)b;
-    int order = strcmp(p->model, q->model);
-    order = order ? order : strcmp(p->slice, q->slice);
-    if (order)
-        return order;
-    if (p->mig_start != q->mig_start)
-        return p->mig_start < q->mig_start ? -1 : 1;
-    if (p->batch != q->batch)
-        return p->batch < q->batch ? -1 : 1;
-    return (p->procs > q->procs) - (p->procs < q->procs);
-}
-
-static const weft_placement **sort_places(weft_arena *arena, const weft_plan *plan)
-{
-    const weft_placement **list = weft_arena_array(arena, plan->n + 1, sizeof *list);
-    for (size_t i = 0; i < plan->n; i++)
-        list[i] = &plan->at[i];
-    qsort(list, plan->n, sizeof *list, compare_places);
-    return list;
-}
-
-/* Segments of `to` without an equal one in `from`: workers that have to be started. */
-static uint32_t count_moves(weft_arena *arena, const weft_plan *from, const weft_plan *to)
-{
-    const weft_placement **a = sort_places(arena, from), **b = sort_places(arena, to);
-    uint32_t moves = 0;
-    size_t i = 0;
-    for (size_t j = 0; j < to->n; j++) {
-        while (i < from->n && compare_places(&a[i], &b[j]) < 0)
-            i++;
-        if (i < from->n && compare_places(&a[i], &b[j]) == 0)
-            i++;
-        else
-            moves++;
-    }
-    return moves;
 }
 
 /* Whether a plan is better than another one when each moved segment costs `move` devices. */
 static bool costs_less(const weft_run *run, const weft_plan *a, const weft_plan *b)
 {
     const weft_plan *previous = run->problem.previous;
-    double more = count_moves(run->arena, previous, a), less = count_moves(run->arena, previous, b);
+    double more = weft_previous__count_moves(run->arena, previous, a);
+    double less = weft_previous__count_moves(run->arena, previous, b);
     double saved = (double)b->gpus - a->gpus;
     if (b->gpus > 0 && b->cost_per_hour > 0)
         saved = (b->cost_per_hour - a->cost_per_hour) / (b->cost_per_hour / b->gpus);
@@ -643,6 +544,16 @@ static weft_plan move_less(weft_run *run, const weft_plan *kept, const weft_plan
                 best = plan;
         }
     return best;
+}
+
+/* Raises the bounds of a repaired plan that no new one is made beside. */
+static void bound_kept(weft_run *run, weft_plan *kept)
+{
+    if (run->fast || kept->proven || run->problem.goal != WEFT_GOAL_COST || !run->problem.solver)
+        return;
+    (void)weft_covers__solve(run->builder, run->problem.solver, true, &run->cost_bound,
+                             &run->device_bound);
+    weft_option_table__raise_bounds(kept, run->device_bound, run->cost_bound);
 }
 
 /* -- The policy ------------------------------------------------------------------------------- */
@@ -681,6 +592,7 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
     WEFT_TRY(start_run(problem, arena, diag, run));
     bool has_kept = problem->previous && problem->previous->n > 0 && plan_from_previous(run, &kept);
     if (has_kept && (run->fast || problem->demands->n > THOROUGH_MODELS_MAX)) {
+        bound_kept(run, &kept);
         *out = kept;
         return WEFT_ERR_OK;
     }

@@ -17,7 +17,7 @@ allowed() {
     case "$program" in
     weft) list= ;;
     weft-compiler) list='libigraph libxxhash libcyaml libyaml-0 libprotobuf-c libdnnl libgomp libjansson' ;;
-    weft-planner) list='libCbcSolver libCbc libprotobuf-c libjansson libxxhash libcyaml libyaml-0' ;;
+    weft-planner) list='libCbcSolver libCbc libClp libprotobuf-c libjansson libxxhash libcyaml libyaml-0' ;;
     weft-server) list='libxxhash libcyaml libyaml-0 libjansson libprotobuf-c libdnnl libgomp libnghttp2 libssl libcrypto libz' ;;
     esac
     case " $common $list " in *" $library "*) return 0 ;; esac

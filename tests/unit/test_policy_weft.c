@@ -250,6 +250,39 @@ static void test_policy_weft__models_come_and_go(void **state)
     }
 }
 
+/* A device fails of a fleet that has none to spare: few segments move. */
+static void test_policy_weft__a_device_fails(void **state)
+{
+    uint32_t feasible = 0, moved = 0, segments = 0;
+    (void)state;
+    need_data();
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        weft_arena *arena = weft_arena_create(0);
+        parvagpu_set set;
+        weft_plan before, after;
+        weft_fleet_device device = data.device;
+        weft_fleet fleet = {.file = "fleet", .device = &device, .n_device = 1};
+        parvagpu_random(&data, seed, 60, 3, 3, arena, &set);
+        set.problem.fleet = &fleet;
+        make_plan("weft", NULL, &set.problem, arena, &before);
+        /* Makes room for the segments of the device. */
+        ((weft_demand *)set.demands.at)[seed].rate_per_s *= 0.4;
+        set.problem.previous = &before;
+        device.count = before.gpus - 1;
+        weft_err err =
+            weft_plan_make(weft_policy_find("weft"), NULL, &set.problem, arena, NULL, &after);
+        assert_true(err == WEFT_ERR_OK || err == WEFT_ERR_INFEASIBLE);
+        if (err == WEFT_ERR_OK) {
+            feasible++;
+            moved += count_moved(&before, &after, "");
+            segments += (uint32_t)before.n;
+        }
+        weft_arena_destroy(arena);
+    }
+    print_message("%u sets, %u of %u segments moved\n", feasible, moved, segments);
+    assert_true(feasible >= 10 && moved * 20 < segments);
+}
+
 /* Refused at once, or carried as far as the fleet allows. */
 static void test_policy_weft__absurd_rates(void **state)
 {
@@ -312,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_policy_weft__shares_small_loads),
         cmocka_unit_test(test_policy_weft__unchanged_models_stay),
         cmocka_unit_test(test_policy_weft__models_come_and_go),
+        cmocka_unit_test(test_policy_weft__a_device_fails),
         cmocka_unit_test(test_policy_weft__absurd_rates),
         cmocka_unit_test(test_policy_weft__refuses_unknown_options),
     };

@@ -1,0 +1,656 @@
+/* Large sets: a bound on the price of any plan, and a plan near it, by column generation.
+ *
+ * A cover is a way to serve one demand: slices of its own whose peaks carry its rate, and where
+ * models may share slices, a part of one more slice. The master problem chooses covers and devices:
+ *
+ *   minimise  sum value y  over the patterns of devices (slice_patterns.c)
+ *   subject to  sum of the covers of a demand >= 1                  for each demand
+ *               slots of the patterns - slices of the covers >= 0   for each kind of slot
+ *               sum y <= count                                      for each row of the fleet
+ *
+ * It is solved as a linear program over the covers found so far. Its dual values are prices of
+ * slots, at which each demand buys its cheapest covers (an integer knapsack, by depth-first
+ * search); these enter the master, until no demand finds a cheaper one (P. C. Gilmore and R. E.
+ * Gomory, A linear programming approach to the cutting-stock problem, Oper. Res. 9, 1961).
+ *
+ * Bound. At any prices under which the slots of no device are worth more than the device (and a
+ * surcharge s, of which each device that the fleet has is charged), a plan costs at least what the
+ * demands pay: the sum of their cheapest covers less the sum of count * s. The prices of the solver
+ * are made to fit exactly, so that its rounding errors do not matter. Memory and processes that
+ * MPS shares and CPU slices have in common are ignored, which only lowers the bound.
+ *
+ * A slice in turn serves at most batch / exec for its part of the time, at batches that leave the
+ * SLO room for a batch of the quickest other model.
+ *
+ * Plan. A basic solution of the master has at most as many divided demands as there are slots and
+ * rows, so nearly all demands have one cover. Each takes the one with the largest part;
+ * portion_packing.c places the slices. These covers have slices of their own only; parts of shared
+ * slices enter for the bound, afterwards. */
+#include "scheduler/policies/fleet_program.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+enum {
+    ITEMS_MAX = 64,    /* kinds of slices of a demand */
+    KEPT_MAX = 6,      /* covers of a demand that one pricing keeps */
+    VISITS_MAX = 3000, /* of one search of covers */
+    ROUNDS_MAX = 12    /* master problems */
+};
+
+static const double least_part = 1e-5;   /* as in fleet_program.c */
+static const double near_best = 0.01;    /* covers this much dearer than the best are kept */
+static const double enough = 1e-4;       /* relative gap of the master to the bound */
+static const double refused_factor = 20; /* value of a demand that is not served, over a bound */
+
+/* A demand on one kind of slice. */
+typedef struct item {
+    const weft_option *option; /* with the highest peak */
+    uint32_t slot;
+    double peak_per_s;
+    double turn_per_s; /* bound on what it serves for all time of a slice in turn; 0: never */
+    double price;      /* of the slot at present */
+} item;
+
+typedef struct cover_part {
+    uint32_t item, n;
+} cover_part;
+
+typedef struct cover {
+    uint32_t demand, n;
+    const cover_part *has;
+    uint32_t turn; /* item that is used in turn; NONE: none */
+    double part;   /* of its slice */
+} cover;
+
+typedef struct master {
+    weft_builder *builder;
+    const weft_solver *solver;
+    weft_slice_columns columns;
+    weft_slice_patterns patterns;
+    item *items;
+    uint32_t *first;    /* by demand: its first item; one more than there are demands */
+    double unit, least; /* as in fleet_program.c */
+    double *slot_price; /* by slot */
+    double *surcharge;  /* by fleet row */
+    double *paid;       /* by demand: its dual value; HUGE_VAL: none yet */
+    WEFT_VEC(cover) covers;
+    double *used;        /* by cover: its part in the last solution, */
+    uint32_t n_used;     /* which had this many covers */
+    double bound, value; /* objectives: best bound, last master */
+    bool turns;          /* whether covers may have parts of shared slices */
+} master;
+
+static double value_of(const master *m, const weft_fleet_device *row)
+{
+    return m->unit > 0 ? weft_fleet__price(row) / m->unit + m->least : 1;
+}
+
+/* -- Items ------------------------------------------------------------------------------------ */
+
+/* The shortest time of a batch with one process on each shape, over the demands, and over all but
+ * the first of these. */
+typedef struct shortest {
+    uint32_t demand;
+    double us, other_us;
+} shortest;
+
+static shortest *find_shortest(const weft_builder *builder)
+{
+    shortest *list = weft_arena_array(builder->arena, builder->table.n_shape, sizeof *list);
+    for (uint32_t i = 0; i < builder->table.n_shape; i++)
+        list[i] = (shortest){NONE, HUGE_VAL, HUGE_VAL};
+    for (uint32_t s = 0; s < builder->demands->n; s++) {
+        uint32_t d = builder->order[s];
+        for (uint32_t i = 0; i < builder->n_option[d]; i++) {
+            const weft_option *o = &builder->option[d][i];
+            shortest *at = &list[o->shape];
+            if (o->point->procs != 1)
+                continue;
+            if (at->demand == d) {
+                at->us = fmin(at->us, o->exec_us);
+            } else if (o->exec_us < at->us) {
+                *at = (shortest){d, o->exec_us, at->us};
+            } else {
+                at->other_us = fmin(at->other_us, o->exec_us);
+            }
+        }
+    }
+    return list;
+}
+
+/* Requests per second of an option for all time of a slice that it shares; 0: it cannot share.
+ * Longer rounds than the shortest one serve no more for the same part of the time. */
+static double turn_rate(const weft_builder *builder, uint32_t demand, const weft_option *o,
+                        const shortest *list)
+{
+    const weft_rules *rules = &builder->problem->rules;
+    const weft_demand *d = &builder->demands->at[demand];
+    const shortest *at = &list[o->shape];
+    double other_us = at->demand == demand ? at->other_us : at->us;
+    double cycle_us = o->exec_us + other_us;
+    if (rules->isolated || o->point->procs != 1 || !isfinite(other_us) ||
+        (d->slo_us > 0 && cycle_us + o->exec_us > weft_rules__slo_us(rules, d) * (1 + 1e-9)))
+        return 0;
+    return weft_slo__turn_per_s(rules, d, o->point, o->exec_us, cycle_us) * cycle_us / o->exec_us;
+}
+
+/* One item, and one column, for each demand and shape. */
+static void list_items(master *m)
+{
+    const weft_builder *builder = m->builder;
+    uint32_t n_demand = (uint32_t)builder->demands->n, n = 0;
+    const shortest *quick = find_shortest(builder);
+    for (uint32_t d = 0; d < n_demand; d++)
+        n += builder->table.n_choice[d];
+    m->items = weft_arena_array(builder->arena, n + 1, sizeof *m->items);
+    m->first = weft_arena_array(builder->arena, n_demand + 1, sizeof *m->first);
+    m->columns.complete = true;
+    n = 0;
+    for (uint32_t d = 0; d < n_demand; d++) {
+        m->first[d] = n;
+        for (uint32_t c = 0; c < builder->table.n_choice[d]; c++) {
+            const weft_choice *all = &builder->table.choice[d][c];
+            item *at = &m->items[n++];
+            *at = (item){0};
+            for (uint32_t i = 0; i < all->n; i++) {
+                const weft_option *o = &builder->option[d][all->first + i];
+                at->turn_per_s = fmax(at->turn_per_s, turn_rate(builder, d, o, quick));
+                if (!at->option || o->peak_per_s > at->peak_per_s) {
+                    at->option = o;
+                    at->peak_per_s = o->peak_per_s;
+                }
+            }
+            weft_turn *turn = weft_arena_array(builder->arena, 1, sizeof *turn);
+            *turn = (weft_turn){d, at->option, at->peak_per_s};
+            weft_slice_column column = {.shape = all->shape, .n = 1, .turn = turn};
+            WEFT_VEC_PUSH(builder->arena, &m->columns.at, column);
+        }
+    }
+    m->first[n_demand] = n;
+}
+
+/* false: the patterns do not cover the problem. */
+static bool list_slots(master *m)
+{
+    weft_patterns__list(m->builder, &m->columns, &m->patterns);
+    if (!m->patterns.complete || m->builder->problem->rules.oversubscribe ||
+        m->columns.at.len != m->first[m->builder->demands->n])
+        return false;
+    for (uint32_t i = 0; i < m->columns.at.len; i++)
+        m->items[i].slot = m->columns.at.at[i].slot;
+    return true;
+}
+
+/* -- Prices ----------------------------------------------------------------------------------- */
+
+static double sum_of(const master *m, const weft_slice_pattern *p)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        sum += p->has[i].n * m->slot_price[p->has[i].slot];
+    return sum;
+}
+
+/* Lowers prices until no pattern is worth more than what it takes: devices first, then the shares
+ * of instances. */
+static void fit_prices(master *m)
+{
+    uint32_t n_slot = m->patterns.slots.len;
+    double *over = weft_arena_array(m->builder->arena, n_slot, sizeof *over);
+    for (uint32_t nested = 0; nested < 2; nested++) {
+        for (uint32_t i = 0; i < n_slot; i++)
+            over[i] = 1;
+        for (uint32_t k = 0; k < m->patterns.at.len; k++) {
+            const weft_slice_pattern *p = &m->patterns.at.at[k];
+            if ((p->inside != NONE) != (nested > 0))
+                continue;
+            double sum = sum_of(m, p);
+            double limit =
+                nested ? m->slot_price[p->inside]
+                       : value_of(m, p->row) + m->surcharge[p->row - m->builder->fleet->device];
+            for (uint32_t i = 0; sum > limit && i < p->n; i++)
+                over[p->has[i].slot] = fmax(over[p->has[i].slot], sum / limit);
+        }
+        for (uint32_t i = 0; i < n_slot; i++)
+            m->slot_price[i] = isfinite(over[i]) ? m->slot_price[i] / over[i] : 0;
+    }
+}
+
+/* The first prices: parts of the device. */
+static void start_prices(master *m)
+{
+    for (uint32_t i = 0; i < m->columns.at.len; i++) {
+        const weft_option *o = m->items[i].option;
+        m->slot_price[m->items[i].slot] = value_of(m, o->row) * o->spec.weight;
+    }
+    for (uint32_t i = 0; i < m->patterns.slots.len; i++) {
+        const weft_slot_kind *k = &m->patterns.slots.at[i];
+        if (!(m->slot_price[i] > 0) && k->mig)
+            m->slot_price[i] = value_of(m, k->row) * k->mig->gpcs / k->mig->of_gpcs;
+    }
+    fit_prices(m);
+}
+
+/* -- Covers of one demand --------------------------------------------------------------------- */
+
+typedef struct search {
+    const master *m;
+    const item *items;
+    uint32_t order[ITEMS_MAX], n; /* items by ascending price for a request */
+    uint32_t turn;                /* cheapest item in turn; NONE: none */
+    double turn_ratio;            /* its price for a request */
+    uint32_t count[ITEMS_MAX];    /* by place in the order */
+    uint32_t visits;
+    double cut; /* least bound of what was not searched */
+    /* Results, by ascending cost. */
+    uint32_t n_kept, most_kept;
+    double cost[KEPT_MAX], part[KEPT_MAX];
+    uint32_t kept[KEPT_MAX][ITEMS_MAX];
+} search;
+
+static double ratio_of(const item *at)
+{
+    return at->price / at->peak_per_s;
+}
+
+static void keep_cover(search *s, double cost, double turn_left)
+{
+    uint32_t at = s->n_kept;
+    double most = s->n_kept > 0 ? s->cost[0] * (1 + near_best) : HUGE_VAL;
+    if (cost > most || (s->n_kept == s->most_kept && cost >= s->cost[s->n_kept - 1]))
+        return;
+    if (s->n_kept == s->most_kept)
+        at = s->n_kept - 1;
+    for (; at > 0 && s->cost[at - 1] > cost; at--) {
+        s->cost[at] = s->cost[at - 1];
+        s->part[at] = s->part[at - 1];
+        memcpy(s->kept[at], s->kept[at - 1], sizeof s->kept[at]);
+    }
+    s->n_kept += s->n_kept < s->most_kept;
+    s->cost[at] = cost;
+    s->part[at] = turn_left > 0 ? turn_left / s->items[s->turn].turn_per_s : 0;
+    memset(s->kept[at], 0, sizeof s->kept[at]);
+    for (uint32_t i = 0; i < s->n; i++)
+        s->kept[at][s->order[i]] = s->count[i];
+}
+
+/* Whether nothing at least this dear is wanted. */
+static bool is_hopeless(const search *s, double bound)
+{
+    if (s->n_kept == 0)
+        return false;
+    double most = s->n_kept == s->most_kept ? s->cost[s->n_kept - 1] : s->cost[0] * (1 + near_best);
+    return bound >= fmax(s->cost[0], fmin(most, s->cost[0] * (1 + near_best))) * (1 - 1e-9);
+}
+
+static void extend(search *s, uint32_t at, double left, double cost)
+{
+    if (left <= 0) {
+        keep_cover(s, cost, 0);
+        return;
+    }
+    if (s->turn != NONE)
+        keep_cover(s, cost + left * s->turn_ratio, left);
+    if (at == s->n)
+        return;
+    const item *own = &s->items[s->order[at]];
+    double rest_ratio = at + 1 < s->n ? ratio_of(&s->items[s->order[at + 1]]) : HUGE_VAL;
+    rest_ratio = fmin(rest_ratio, s->turn_ratio);
+    uint32_t most = (uint32_t)fmin(ceil(left / own->peak_per_s * (1 - 1e-12)), 1e9);
+    for (uint32_t n = most + 1; n-- > 0;) {
+        double rest = left - n * own->peak_per_s, here = cost + n * own->price;
+        double bound = here + (rest > 0 ? rest * rest_ratio : 0);
+        if (is_hopeless(s, bound) || (rest > 0 && !isfinite(rest_ratio))) {
+            if (n < most)
+                break; /* fewer of the cheapest only make it dearer */
+            continue;
+        }
+        if (s->visits++ >= VISITS_MAX) {
+            s->cut = fmin(s->cut, bound);
+            break;
+        }
+        s->count[at] = n;
+        extend(s, at + 1, n == most ? fmin(rest, 0) : rest, here);
+    }
+    s->count[at] = 0;
+}
+
+/* The cheapest covers of a demand at the present prices. Returns a lower bound on the price of any;
+ * HUGE_VAL: there is none. */
+static double find_covers(const master *m, uint32_t demand, uint32_t most_kept, search *s)
+{
+    uint32_t n = m->first[demand + 1] - m->first[demand];
+    double rate = m->builder->demands->at[demand].rate_per_s * (1 - 1e-9);
+    *s = (search){.m = m,
+                  .items = m->items + m->first[demand],
+                  .turn = NONE,
+                  .turn_ratio = HUGE_VAL,
+                  .cut = HUGE_VAL,
+                  .most_kept = most_kept};
+    for (uint32_t i = 0; i < n; i++) {
+        const item *own = &s->items[i];
+        if (m->turns && own->turn_per_s > 0 && own->price / own->turn_per_s < s->turn_ratio) {
+            s->turn = i;
+            s->turn_ratio = own->price / own->turn_per_s;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const item *own = &s->items[i];
+        uint32_t at = s->n;
+        /* A slice that is dearer for a request than parts of a slice are is never of use. */
+        if (!(own->peak_per_s > 0) || ratio_of(own) >= s->turn_ratio)
+            continue;
+        for (; at > 0 && ratio_of(own) < ratio_of(&s->items[s->order[at - 1]]); at--)
+            s->order[at] = s->order[at - 1];
+        s->order[at] = i;
+        s->n++;
+    }
+    if (rate > 0) {
+        extend(s, 0, rate, 0);
+    } else if (s->turn != NONE) {
+        keep_cover(s, 0, 0);
+    } else {
+        for (uint32_t i = 0; i < s->n; i++) {
+            s->count[i] = 1;
+            keep_cover(s, s->items[s->order[i]].price, 0);
+            s->count[i] = 0;
+        }
+    }
+    return fmin(s->n_kept > 0 ? s->cost[0] : HUGE_VAL, s->cut);
+}
+
+static void add_cover(master *m, uint32_t demand, const search *s, uint32_t k)
+{
+    cover c = {.demand = demand, .turn = s->part[k] > 0 ? s->turn : NONE, .part = s->part[k]};
+    cover_part has[ITEMS_MAX];
+    for (uint32_t i = 0; i < ITEMS_MAX; i++)
+        if (s->kept[k][i] > 0)
+            has[c.n++] = (cover_part){i, s->kept[k][i]};
+    cover_part *copy = weft_arena_array(m->builder->arena, c.n + 1, sizeof *copy);
+    memcpy(copy, has, c.n * sizeof *copy);
+    c.has = copy;
+    WEFT_VEC_PUSH(m->builder->arena, &m->covers, c);
+}
+
+/* Raises the bound by the present prices, and adds covers that would improve the master. Returns
+ * how many; NONE: a demand has no cover. */
+static uint32_t price_covers(master *m, uint32_t most_kept)
+{
+    uint32_t added = 0;
+    double sum = 0;
+    fit_prices(m);
+    for (uint32_t i = 0; i < m->columns.at.len; i++)
+        m->items[i].price = m->slot_price[m->items[i].slot];
+    for (uint32_t s = 0; s < m->builder->demands->n; s++) {
+        uint32_t d = m->builder->order[s];
+        search found;
+        double least = find_covers(m, d, most_kept, &found);
+        if (found.n_kept == 0)
+            return NONE;
+        sum += least;
+        for (uint32_t k = 0; k < found.n_kept; k++)
+            if (found.cost[k] < m->paid[d] * (1 - 1e-7)) {
+                add_cover(m, d, &found, k);
+                added++;
+            }
+    }
+    for (size_t i = 0; i < m->builder->fleet->n_device; i++)
+        sum -= m->builder->fleet->device[i].count * m->surcharge[i];
+    m->bound = fmax(m->bound, sum);
+    return added;
+}
+
+/* -- The master problem ----------------------------------------------------------------------- */
+
+typedef struct matrix {
+    weft_program p;
+    uint32_t n_entry;
+    uint32_t *start, *row;
+    double *coeff, *cost, *upper, *row_lo, *row_hi, *x, *dual;
+} matrix;
+
+static void add_entry(matrix *a, uint32_t row, double coeff)
+{
+    a->row[a->n_entry] = row;
+    a->coeff[a->n_entry++] = coeff;
+}
+
+static void size_matrix(const master *m, uint32_t n_col, uint32_t n_row, matrix *a)
+{
+    weft_arena *arena = m->builder->arena;
+    size_t entries = m->builder->demands->n;
+    for (uint32_t i = 0; i < m->covers.len; i++)
+        entries += m->covers.at[i].n + 2u;
+    for (uint32_t k = 0; k < m->patterns.at.len; k++)
+        entries += m->patterns.at.at[k].n + 2u;
+    *a = (matrix){.start = weft_arena_array(arena, n_col + 1u, sizeof *a->start),
+                  .row = weft_arena_array(arena, entries, sizeof *a->row),
+                  .coeff = weft_arena_array(arena, entries, sizeof *a->coeff),
+                  .cost = weft_arena_array(arena, n_col, sizeof *a->cost),
+                  .upper = weft_arena_array(arena, n_col, sizeof *a->upper),
+                  .row_lo = weft_arena_array(arena, n_row, sizeof *a->row_lo),
+                  .row_hi = weft_arena_array(arena, n_row, sizeof *a->row_hi),
+                  .x = weft_arena_array(arena, n_col, sizeof *a->x),
+                  .dual = weft_arena_array(arena, n_row, sizeof *a->dual)};
+}
+
+static void add_covers(const master *m, const uint32_t *rank, uint32_t slot_row, matrix *a)
+{
+    for (uint32_t k = 0; k < m->covers.len; k++) {
+        const cover *c = &m->covers.at[k];
+        const item *items = m->items + m->first[c->demand];
+        a->start[k] = a->n_entry;
+        a->upper[k] = HUGE_VAL; /* else part of the dual value of its row is that of this limit */
+        add_entry(a, rank[c->demand], 1);
+        for (uint32_t i = 0; i < c->n; i++) {
+            double n = c->has[i].n + (c->turn == c->has[i].item ? c->part : 0);
+            add_entry(a, slot_row + items[c->has[i].item].slot, -n);
+        }
+        bool listed = c->turn == NONE;
+        for (uint32_t i = 0; i < c->n; i++)
+            listed = listed || c->has[i].item == c->turn;
+        if (!listed)
+            add_entry(a, slot_row + items[c->turn].slot, -c->part);
+    }
+}
+
+static void add_devices(const master *m, uint32_t slot_row, uint32_t row_row, matrix *a)
+{
+    for (uint32_t k = 0; k < m->patterns.at.len; k++) {
+        const weft_slice_pattern *p = &m->patterns.at.at[k];
+        uint32_t col = m->covers.len + k;
+        a->start[col] = a->n_entry;
+        for (uint32_t i = 0; i < p->n; i++)
+            add_entry(a, slot_row + p->has[i].slot, p->has[i].n);
+        a->upper[col] = HUGE_VAL;
+        if (p->inside != NONE) {
+            add_entry(a, slot_row + p->inside, -1);
+            continue;
+        }
+        a->cost[col] = value_of(m, p->row);
+        add_entry(a, row_row + (uint32_t)(p->row - m->builder->fleet->device), 1);
+    }
+}
+
+/* `refused`: value of a demand that is not served; 0: all must be. */
+static void make_matrix(const master *m, double refused, matrix *a)
+{
+    const weft_fleet *fleet = m->builder->fleet;
+    uint32_t n_demand = (uint32_t)m->builder->demands->n, slot_row = n_demand;
+    uint32_t row_row = slot_row + m->patterns.slots.len;
+    uint32_t n_row = row_row + (uint32_t)fleet->n_device;
+    uint32_t n_col = m->covers.len + m->patterns.at.len + (refused > 0 ? n_demand : 0);
+    uint32_t *rank = weft_arena_array(m->builder->arena, n_demand, sizeof *rank);
+    for (uint32_t s = 0; s < n_demand; s++)
+        rank[m->builder->order[s]] = s;
+    size_matrix(m, n_col, n_row, a);
+    add_covers(m, rank, slot_row, a);
+    add_devices(m, slot_row, row_row, a);
+    for (uint32_t col = m->covers.len + m->patterns.at.len; col < n_col; col++) {
+        a->start[col] = a->n_entry;
+        a->upper[col] = HUGE_VAL;
+        a->cost[col] = refused;
+        add_entry(a, col - m->covers.len - m->patterns.at.len, 1);
+    }
+    a->start[n_col] = a->n_entry;
+    for (uint32_t r = 0; r < n_row; r++) {
+        a->row_lo[r] = r < n_demand ? 1 : r < row_row ? 0 : -HUGE_VAL;
+        a->row_hi[r] = r < row_row ? HUGE_VAL : fleet->device[r - row_row].count;
+    }
+    a->p = (weft_program){.n_col = n_col,
+                          .n_row = n_row,
+                          .cost = a->cost,
+                          .upper = a->upper,
+                          .row_lo = a->row_lo,
+                          .row_hi = a->row_hi,
+                          .start = a->start,
+                          .row = a->row,
+                          .coeff = a->coeff};
+}
+
+/* Solves the linear program, and reads its prices. */
+static bool solve_master(master *m, double refused)
+{
+    uint32_t n_demand = (uint32_t)m->builder->demands->n, n_slot = m->patterns.slots.len;
+    matrix a;
+    bool found = false;
+    make_matrix(m, refused, &a);
+    a.p.relaxed = true;
+    a.p.dual = a.dual;
+    if (m->solver->solve(&a.p, a.x, &found, &m->value) != WEFT_ERR_OK || !found)
+        return false;
+    m->used = a.x;
+    m->n_used = m->covers.len;
+    for (uint32_t s = 0; s < n_demand; s++)
+        m->paid[m->builder->order[s]] = a.dual[s];
+    for (uint32_t i = 0; i < n_slot; i++)
+        m->slot_price[i] = fmax(0, a.dual[n_demand + i]);
+    for (size_t i = 0; i < m->builder->fleet->n_device; i++)
+        m->surcharge[i] = fmax(0, -a.dual[n_demand + n_slot + i]);
+    return true;
+}
+
+/* -- The plan --------------------------------------------------------------------------------- */
+
+/* By demand: its cover with the largest part. */
+static const cover **choose_covers(const master *m)
+{
+    const cover **list = weft_arena_array(m->builder->arena, m->builder->demands->n, sizeof *list);
+    double *most = weft_arena_array(m->builder->arena, m->builder->demands->n, sizeof *most);
+    for (uint32_t k = 0; k < m->n_used; k++) {
+        const cover *c = &m->covers.at[k];
+        if (m->used[k] > most[c->demand] + 1e-9) {
+            list[c->demand] = c;
+            most[c->demand] = m->used[k];
+        }
+    }
+    return list;
+}
+
+/* The slices that the covers say, and what each carries: all but the last of a demand are full. */
+static weft_portions list_portions(const master *m)
+{
+    weft_builder *builder = m->builder;
+    const cover **chosen = choose_covers(m);
+    weft_portions list = {0};
+    for (uint32_t s = 0; s < builder->demands->n; s++) {
+        const cover *c = chosen[builder->order[s]];
+        double left = builder->demands->at[builder->order[s]].rate_per_s;
+        for (uint32_t i = 0; c && i < c->n; i++)
+            for (uint32_t k = 0; k < c->has[i].n; k++) {
+                const item *at = &m->items[m->first[c->demand] + c->has[i].item];
+                double part = fmin(at->peak_per_s, left);
+                if ((i > 0 || k > 0) && !(part > left * 1e-9))
+                    break;
+                left -= part;
+                weft_portion portion = {c->demand, at->option, part};
+                WEFT_VEC_PUSH(builder->arena, &list.at, portion);
+            }
+    }
+    return list;
+}
+
+/* -- Column generation ------------------------------------------------------------------------ */
+
+static void read_bounds(const master *m, double *cost_bound, double *device_bound)
+{
+    const weft_fleet *fleet = m->builder->fleet;
+    double cheapest = HUGE_VAL, dearest = 0, bound = m->bound * (1 - 1e-9);
+    for (size_t i = 0; i < fleet->n_device; i++) {
+        cheapest = fmin(cheapest, weft_fleet__price(&fleet->device[i]));
+        dearest = fmax(dearest, weft_fleet__price(&fleet->device[i]));
+    }
+    *cost_bound = *device_bound = 0;
+    if (m->unit > 0 && cheapest > 0)
+        *cost_bound = bound / (1 / m->unit + m->least / cheapest);
+    if (cheapest == dearest) {
+        *device_bound = ceil(bound / value_of(m, &fleet->device[0]) - 1e-6);
+        *cost_bound = *device_bound * cheapest;
+    }
+}
+
+static bool start_master(weft_builder *builder, const weft_solver *solver, master *m)
+{
+    const weft_fleet *fleet = builder->fleet;
+    double sum = 0, count = 0;
+    *m = (master){.builder = builder, .solver = solver};
+    for (size_t i = 0; i < fleet->n_device; i++) {
+        sum += weft_fleet__price(&fleet->device[i]);
+        count += fleet->device[i].count;
+    }
+    m->unit = fleet->n_device > 0 ? sum / (double)fleet->n_device : 0;
+    m->least = count <= 1e4 ? least_part : 0;
+    for (uint32_t d = 0; d < builder->demands->n; d++)
+        if (builder->table.n_choice[d] > ITEMS_MAX)
+            return false;
+    list_items(m);
+    if (builder->demands->n == 0 || !list_slots(m))
+        return false;
+    m->slot_price = weft_arena_array(builder->arena, m->patterns.slots.len, sizeof *m->slot_price);
+    m->surcharge = weft_arena_array(builder->arena, fleet->n_device, sizeof *m->surcharge);
+    m->paid = weft_arena_array(builder->arena, builder->demands->n, sizeof *m->paid);
+    start_prices(m);
+    return true;
+}
+
+/* Rounds of master and prices; false: a demand has no cover. */
+static bool generate(master *m, uint32_t rounds)
+{
+    for (uint32_t d = 0; d < m->builder->demands->n; d++)
+        m->paid[d] = HUGE_VAL;
+    uint32_t added = price_covers(m, KEPT_MAX);
+    if (added == NONE)
+        return false;
+    double refused = m->bound * refused_factor;
+    for (uint32_t i = 0; i < rounds && added > 0 && solve_master(m, refused); i++) {
+        added = price_covers(m, 2);
+        if (m->value <= m->bound * (1 + enough))
+            break;
+    }
+    return true;
+}
+
+weft_portions weft_covers__solve(weft_builder *builder, const weft_solver *solver, bool bound_only,
+                                 double *cost_bound, double *device_bound)
+{
+    master *m = weft_arena_array(builder->arena, 1, sizeof *m);
+    bool isolated = builder->problem->rules.isolated;
+    weft_portions list = {0};
+    *cost_bound = *device_bound = 0;
+    if (!start_master(builder, solver, m))
+        return list;
+    if ((isolated || !bound_only) && generate(m, ROUNDS_MAX) && m->used && !bound_only)
+        list = list_portions(m);
+    if (!isolated) {
+        m->turns = true;
+        m->bound = 0;
+        if (!generate(m, ROUNDS_MAX))
+            m->bound = 0;
+    }
+    read_bounds(m, cost_bound, device_bound);
+    return list;
+}
