@@ -3,8 +3,8 @@
 
 A problem is a Problem. optimum() lists every way to use a slice (a model alone, or any set of models with
 any batches in turn), and chooses among them with an integer program that HiGHS solves: MIG and whole
-devices by counts, devices with MPS shares one by one, so that their memory is exact. violations() follows
-a plan's placements device by device.
+devices by counts, devices and instances with MPS shares one by one, so that their memory is exact. violations()
+follows a plan's placements device by device.
 """
 import itertools
 import math
@@ -15,17 +15,24 @@ CLIENTS = 48
 # name: (GPCs, memory slots, start slots, usable GiB), as NVIDIA's MIG user guide has them
 SEVEN = list(range(7))
 EVEN = [0, 2, 4, 6]
+
+
+def of_seven(names, gib):
+    """The profiles of an eight-slot device: 1g, 1g with double memory, 2g, 3g, 4g, 7g"""
+    shapes = [(1, 1, SEVEN), (1, 2, EVEN), (2, 2, [0, 2, 4]), (3, 4, [0, 4]), (4, 4, [0]), (7, 8, [0])]
+    return 8, {name: shape + (size,) for name, shape, size in zip(names.split(), shapes, gib)}
+
+
 MIG = {
     "a30": (4, {"1g.6gb": (1, 1, [0, 1, 2, 3], 5.81), "2g.12gb": (2, 2, [0, 2], 11.69),
                 "4g.24gb": (4, 4, [0], 23.5)}),
-    "a100-80": (8, {"1g.10gb": (1, 1, SEVEN, 9.6), "1g.20gb": (1, 2, EVEN, 19.5),
-                    "2g.20gb": (2, 2, [0, 2, 4], 19.5), "3g.40gb": (3, 4, [0, 4], 39.25),
-                    "4g.40gb": (4, 4, [0], 39.25), "7g.80gb": (7, 8, [0], 78.5)}),
-    "h100": (8, {"1g.10gb": (1, 1, SEVEN, 9.75), "1g.20gb": (1, 2, EVEN, 19.62),
-                 "2g.20gb": (2, 2, [0, 2, 4], 19.62), "3g.40gb": (3, 4, [0, 4], 39.4),
-                 "4g.40gb": (4, 4, [0], 39.4), "7g.80gb": (7, 8, [0], 79.1)}),
+    "a100-40": of_seven("1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb", [4.75, 9.6, 9.6, 19.5, 19.5, 39.25]),
+    "a100-80": of_seven("1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb", [9.6, 19.5, 19.5, 39.25, 39.25, 78.5]),
+    "b200": of_seven("1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb", [20.5, 44.25, 44.25, 89.0, 89.0, 178.5]),
+    "h100": of_seven("1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb", [9.75, 19.62, 19.62, 39.4, 39.4, 79.1]),
+    "h200": of_seven("1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb", [16.0, 32.25, 32.25, 69.5, 69.5, 140.0]),
 }
-MEMORY = {"a30": 23.5, "a100-80": 78.5, "h100": 79.1, "t4": 14.5, "l4": 22.0, "v100": 15.5, "a10g": 22.0}
+MEMORY = {"a30": 23.5, "a100-40": 39.25, "a100-80": 78.5, "b200": 178.5, "h100": 79.1, "h200": 140.0, "t4": 14.5, "l4": 22.0, "v100": 15.5, "a10g": 22.0}
 
 
 class Model:
@@ -61,8 +68,11 @@ class Problem:
         """(bytes, clients) of a slice; None: the device has no such slice"""
         if part == "":
             return MEMORY[device.kind] * GIB, CLIENTS
-        if part.endswith("%"):
-            return (MEMORY[device.kind] * GIB, CLIENTS) if device.mps and "/" not in part else None
+        if part.endswith("%") and not device.mps:
+            return None
+        if part.endswith("%") and "/" not in part:
+            return MEMORY[device.kind] * GIB, CLIENTS
+        part = part.split("/")[0]
         if not device.mig or part not in MIG[device.kind][1]:
             return None
         gpcs, _, _, gib = MIG[device.kind][1][part]
@@ -161,6 +171,10 @@ class Program:
     def row(self, terms, lo=-math.inf, hi=math.inf):
         self.rows.append((terms, lo, hi))
 
+    def kinds(self):
+        import highspy
+        return [highspy.HighsVarType.kInteger] * len(self.cost)
+
     def solve(self, seconds):
         """The least cost; None: impossible; "time": not known"""
         import highspy
@@ -175,8 +189,7 @@ class Program:
         top = [min(x, 1e6) for x in self.limit]
         h.addVars(n, np.zeros(n), np.array(top, dtype=float))
         h.changeColsCost(n, np.arange(n, dtype=np.int32), np.array(self.cost, dtype=float))
-        h.changeColsIntegrality(n, np.arange(n, dtype=np.int32),
-                                np.array([highspy.HighsVarType.kInteger] * n))
+        h.changeColsIntegrality(n, np.arange(n, dtype=np.int32), np.array(self.kinds()))
         for terms, lo, hi in self.rows:
             h.addRow(max(lo, -1e30), min(hi, 1e30), len(terms),
                      np.array([t[0] for t in terms], dtype=np.int32),
@@ -188,6 +201,29 @@ class Program:
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
         return "time"
+
+
+def split_instances(p, problem, device, name, mine, use):
+    """Variables of the instances of a profile that are split into shares, one for each that the devices can have"""
+    nested = [c for c in mine if c.part.startswith(name + "/")]
+    gpcs, _, starts, gib = MIG[device.kind][1][name]
+    most = max(q[0] for q in MIG[device.kind][1].values())
+    opened = []
+    for _ in range(device.count * len(starts) if nested else 0):
+        y = p.variable(0, 1)
+        uses = [(use(c, 100), c) for c in nested]
+        p.row([(x, int(c.part.split("/")[1][:-1])) for x, c in uses] + [(y, -100)], hi=0)
+        p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -gib)], hi=0)
+        p.row([(x, c.clients) for x, c in uses] + [(y, -(CLIENTS * gpcs // most))], hi=0)
+        if problem.isolated:
+            owner = [p.variable(0, 1) for _ in problem.models]
+            p.row([(o, 1) for o in owner], hi=1)
+            for x, c in uses:
+                p.row([(x, 1), (owner[next(iter(c.served))], -100)], hi=0)
+        if opened:
+            p.row([(opened[-1], 1), (y, -1)], lo=0)
+        opened.append(y)
+    return opened
 
 
 def optimum(problem, seconds=60):
@@ -213,14 +249,15 @@ def optimum(problem, seconds=60):
             y = p.variable(price, device.count)
             opened.append(y)
             p.row(whole + [(y, -1)], hi=0)
-        instances = {c.part for c in mine if c.part and not c.part.endswith("%")}
+        instances = {c.part.split("/")[0] for c in mine if "g." in c.part}
         if instances:
             split = [(p.variable(price, device.count), layout) for layout in layouts(device.kind)]
             opened += [y for y, _ in split]
             for name in sorted(instances):
                 uses = [(use(c, 7 * device.count), 1) for c in mine if c.part == name]
+                uses += [(x, 1) for x in split_instances(p, problem, device, name, mine, use)]
                 p.row(uses + [(y, -layout[name]) for y, layout in split if name in layout], hi=0)
-        shares = [c for c in mine if c.part.endswith("%")]
+        shares = [c for c in mine if c.part.endswith("%") and "/" not in c.part]
         last = None
         for _ in range(device.count if shares else 0):
             y = p.variable(price, 1)
@@ -285,6 +322,7 @@ def device_violations(problem, device, number, placed, by_name):
     percent = memory = clients = 0
     ways = set()
     taken = set()
+    inside = {}
     for members in slices.values():
         part = members[0]["slice"]
         room = problem.room(device, part)
@@ -297,7 +335,10 @@ def device_violations(problem, device, number, placed, by_name):
         if size > room[0] or procs > room[1]:
             wrong.append(f"device {number} {part}: {size} bytes, {procs} processes")
         clients += procs
-        if part.endswith("%"):
+        if "/" in part:
+            ways.add("mig")
+            inside.setdefault((part.split("/")[0], members[0]["mig_start"]), []).append((part, size, procs, members))
+        elif part.endswith("%"):
             ways.add("mps")
             percent += int(part[:-1])
             memory += size
@@ -305,16 +346,27 @@ def device_violations(problem, device, number, placed, by_name):
             ways.add("whole" if "whole" not in ways else "twice whole")
         else:
             ways.add("mig")
-            _, width, starts, _ = MIG[device.kind][1][part]
-            start = members[0]["mig_start"]
-            cells = set(range(start, start + width))
-            if start not in starts or cells & taken or max(cells) >= MIG[device.kind][0]:
-                wrong.append(f"device {number}: {part} at {start}")
-            taken |= cells
+            wrong += take_cells(device, number, part, members[0]["mig_start"], taken)
         wrong += slice_violations(problem, device, part, members, by_name)
+    for (part, start), shares in inside.items():
+        wrong += take_cells(device, number, part, start, taken)
+        room = problem.room(device, part)
+        if sum(int(s.split("/")[1][:-1]) for s, _, _, _ in shares) > 100 or sum(s for _, s, _, _ in shares) > room[0] or \
+                sum(n for _, _, n, _ in shares) > room[1]:
+            wrong.append(f"device {number}: shares of {part} at {start}")
+        if problem.isolated and len({m["model"] for _, _, _, members in shares for m in members}) > 1:
+            wrong.append(f"device {number}: several models in {part} at {start}")
     if len(ways) > 1 or percent > 100 or memory > MEMORY[device.kind] * GIB or clients > CLIENTS:
         wrong.append(f"device {number}: {ways}, {percent} %, {memory} bytes, {clients} processes")
     return wrong
+
+
+def take_cells(device, number, part, start, taken):
+    _, width, starts, _ = MIG[device.kind][1][part]
+    cells = set(range(start, start + width))
+    wrong = start not in starts or cells & taken or max(cells) >= MIG[device.kind][0]
+    taken |= cells
+    return [f"device {number}: {part} at {start}"] if wrong else []
 
 
 def slice_violations(problem, device, part, members, by_name):

@@ -1,13 +1,21 @@
 """Random small planning problems: `weft plan` beside the optimum (plan_optimum.py).
 
-    random_plans.py WEFT [--seed 1] [--count 300] [--also 5,6] [--kinds isolated,shared,mixed] [--keep DIR] [--verbose]
+    random_plans.py WEFT [--seed 1] [--count 300] [--also 5,6] [--kinds isolated,shared,mixed] [--change] [--second]
+                    [--keep DIR] [--verbose]
 
 isolated: one type of GPU split by MIG, a slice for each model. shared: one type, in turn on whole devices or MIG
 instances, or by MPS. mixed: two or three types with prices, each split in its own way, with few devices, so that some
-problems have no plan. Checked: every plan is legal; it is optimal, or says that it may not be, by at most 1 %; what it
-states to be proven is so; a bound is one; no problem with a plan is refused. Exit code 1: some check failed.
+problems have no plan. single: one or two devices. nested: MPS shares of MIG instances, and of devices. odd: types with
+other MIG profiles, of unequal prices. tight: SLOs near the shortest times. Checked: every plan is legal; it is optimal,
+or says that it may not be, by at most 1 %; what it states to be proven is so; a bound is one; no problem with a plan is
+refused. Exit code 1: some check failed.
+
+--change: the problem is changed (a rate, an SLO, a model or a device more or less) and planned again with the plan in
+force. The plan may then cost more than the optimum, by what it saves in moves, but must say so. --second: the optimum
+of small problems is computed by another program, too (plan_by_device.py).
 """
 import argparse
+import copy
 import json
 import os
 import random
@@ -18,9 +26,13 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import plan_by_device  # noqa: E402
 from plan_optimum import GIB, MEMORY, MIG, Device, Model, Problem, optimum, violations  # noqa: E402
 
+OLD = ["a30", "a100-80", "h100"]  # split by MIG in the first three kinds
+ODD = ["a30", "a100-40", "h200", "b200"]
 SPEED = {"a30": 0.55, "a100-80": 1.0, "h100": 1.9, "t4": 0.25, "l4": 0.45, "v100": 0.5, "a10g": 0.4}
+MORE = {"a100-40": 0.95, "h200": 2.1, "b200": 3.6}
 SHARES = [[20, 40, 60, 80, 100], [10, 25, 50, 100], [30, 50, 70], [20, 50, 80]]
 
 
@@ -31,6 +43,9 @@ def slices_of(rng, device):
         most = max(p[0] for p in MIG[device.kind][1].values())
         parts += [(name, p[0] / most * (1.08 if p[1] > p[0] else 1)) for name, p in
                   MIG[device.kind][1].items() if rng.random() < 0.85]
+    if device.mig and device.mps:
+        parts += [(f"{name}/{x}%", part * x / 100) for name, part in parts for x in rng.choice([[50], [40, 60], [30]])
+                  if rng.random() < 0.5]
     if device.mps:
         parts += [(f"{x}%", x / 100) for x in rng.choice(SHARES)]
     if not parts or rng.random() < 0.4:
@@ -43,7 +58,7 @@ def profile(rng, model, devices, slices, batches, procs_max):
     scaling = rng.uniform(0.5, 1)
     weights, activations = rng.choice([0.3, 1, 2.5, 6]), rng.uniform(0.02, 0.3)  # GiB
     for device in devices:
-        speed = SPEED[device.kind] * rng.uniform(0.8, 1.25)
+        speed = {**SPEED, **MORE}[device.kind] * rng.uniform(0.8, 1.25)
         for name, part in slices[device.kind]:
             if rng.random() < 0.05:
                 continue
@@ -57,14 +72,22 @@ def profile(rng, model, devices, slices, batches, procs_max):
 
 def make_devices(rng, kind):
     if kind == "isolated":
-        return [Device(rng.choice(list(MIG)), rng.randint(4, 12), 0, True, False)]
+        return [Device(rng.choice(OLD), rng.randint(4, 12), 0, True, False)]
     if kind == "shared":
         way = rng.choice(["mig", "mps", "whole"])
-        name = rng.choice(list(MIG)) if way == "mig" else rng.choice(list(SPEED))
+        name = rng.choice(OLD) if way == "mig" else rng.choice(list(SPEED))
         return [Device(name, rng.randint(3, 6), 0, way == "mig", way == "mps")]
+    if kind in ("single", "nested"):
+        way = "nested" if kind == "nested" else rng.choice(["mig", "mps", "whole", "nested"])
+        name = rng.choice(OLD + ODD if way in ("mig", "nested") else list(SPEED) + list(MORE))
+        count = rng.choice([1, 1, 2] if kind == "single" else [1, 2, 3])
+        return [Device(name, count, 0, way in ("mig", "nested"), way in ("mps", "nested"))]
+    if kind == "odd":
+        return [Device(name, rng.randint(1, 5), round(rng.uniform(0.5, 9), 2), True, False)
+                for name in rng.sample(ODD, rng.choice([1, 2]))]
     devices = []
     for name in rng.sample(list(SPEED), rng.choice([2, 2, 3])):
-        way = rng.choice(["mig", "mps", "whole"] if name in MIG else ["mps", "whole"])
+        way = rng.choice(["mig", "mps", "whole"] if name in OLD else ["mps", "whole"])
         price = round(SPEED[name] * rng.uniform(2.5, 5), 2)
         devices.append(Device(name, rng.randint(1, 4), price, way == "mig", way == "mps"))
     return devices
@@ -72,9 +95,9 @@ def make_devices(rng, kind):
 
 def make(rng, kind):
     devices = make_devices(rng, kind)
-    isolated = kind == "isolated" or (kind == "mixed" and rng.random() < 0.4)
+    isolated = kind == "isolated" or (kind not in ("shared", "isolated") and rng.random() < 0.4)
     for device in devices:
-        if kind != "mixed":
+        if not device.price:
             device.price = rng.choice([1.0, 3.5])
     slices = {d.kind: slices_of(rng, d) for d in devices}
     batches = sorted(rng.sample([1, 2, 4, 8, 16], 3 if isolated else 2))
@@ -85,12 +108,33 @@ def make(rng, kind):
         if not model.points:
             continue
         times = sorted(t for t, _ in model.points.values())
-        model.slo = round(rng.choice(times[:len(times) // 2 + 1]) * rng.uniform(2.2, 9) / 1e3, 2) * 1e3
+        time = rng.choice(times[:len(times) // 2 + 1])
+        model.slo = round(time * (rng.uniform(2, 2.4) if kind == "tight" else rng.uniform(2.2, 9)) / 1e3, 2) * 1e3
         best = max((b * p * 1e6 / t for (_, _, b, p), (t, _) in model.points.items()
                     if model.allows(t, "half09")), default=1)
         model.rate = 0 if rng.random() < 0.04 else round(best * 10 ** rng.uniform(-1.6, 0.35), 2)
         models.append(model)
     return Problem(models, devices, rng.choice(["exact", "half", "half09"]), isolated)
+
+
+def change(rng, problem):
+    """The problem after a change, and the one before it; both are parts of `problem`"""
+    before, after = copy.copy(problem), copy.copy(problem)
+    before.models, after.models = ([copy.copy(m) for m in problem.models] for _ in range(2))
+    before.devices, after.devices = ([copy.copy(d) for d in problem.devices] for _ in range(2))
+    what = rng.choice(["rate", "rate", "slo", "added", "removed", "device"])
+    one, device = rng.randrange(len(after.models)), rng.randrange(len(after.devices))
+    if what == "rate":
+        after.models[one].rate = round(after.models[one].rate * rng.choice([0.3, 0.8, 1.2, 2]), 2)
+    elif what == "slo":
+        after.models[one].slo = round(after.models[one].slo * rng.choice([0.7, 1.5]) / 1e3, 2) * 1e3
+    elif what == "added" and len(problem.models) > 1:
+        del before.models[one]
+    elif what == "removed" and len(problem.models) > 1:
+        del after.models[one]
+    elif after.devices[device].count > 1:
+        after.devices[device].count -= 1
+    return what, before, after
 
 
 def write(problem, folder):
@@ -111,9 +155,11 @@ def write(problem, folder):
             f.write("\n".join(text) + "\n")
 
 
-def run(weft, problem, folder):
+def run(weft, problem, folder, previous=None):
     command = [weft, "plan", os.path.join(folder, "set.yaml"), "--fleet", os.path.join(folder, "fleet.yaml"),
                "--rule", problem.rule, "-o", os.path.join(folder, "plan.json")]
+    if previous:
+        command += ["--previous", previous]
     done = subprocess.run(command + ["--isolated"] * problem.isolated, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 3:
@@ -124,8 +170,8 @@ def run(weft, problem, folder):
         return json.load(f), done.stdout
 
 
-def judge(problem, plan, text, best):
-    """What is wrong, and a word for the table"""
+def judge(problem, plan, text, best, kept=False):
+    """What is wrong, and a word for the table. `kept`: made from a plan in force, it may be dearer than the best"""
     if plan == "error":
         return [text], "error"
     if plan is None:
@@ -145,7 +191,7 @@ def judge(problem, plan, text, best):
         wrong.append(f"gap {plan['gap']} is stated, it is {above}")
     if above > 1e-6 or (not plan["proven"] and plan.get("gap", 1) > 0.01):
         word = "above" if above > 1e-6 else "unproven"
-        if above > 0.01 or plan.get("gap", 1) > 0.01:
+        if not kept and (above > 0.01 or plan.get("gap", 1) > 0.01):
             wrong.append(f"price {cost}, optimum {best}, bound {bound}")
         return wrong, word
     return wrong, "proven" if plan["proven"] else "within 1 %"
@@ -158,6 +204,8 @@ def main():
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--also", default="", help="further seeds, by commas")
     parser.add_argument("--kinds", default="isolated,shared,mixed")
+    parser.add_argument("--change", action="store_true")
+    parser.add_argument("--second", action="store_true")
     parser.add_argument("--keep")
     parser.add_argument("--seconds", type=float, default=60, help="limit of the optimum's solver")
     parser.add_argument("--verbose", action="store_true")
@@ -169,23 +217,35 @@ def main():
     failed = 0
     for number in list(range(o.seed, o.seed + o.count)) + [int(x) for x in o.also.split(",") if x]:
         kind = kinds[number % len(kinds)]
-        problem = make(random.Random(number), kind)
+        rng = random.Random(number)
+        problem = make(rng, kind)
         with tempfile.TemporaryDirectory() as own:
             folder = os.path.join(o.keep, str(number)) if o.keep else own
             os.makedirs(folder, exist_ok=True)
+            what, previous = "", None
+            if o.change:
+                what, before, problem = change(rng, problem)
+                write(before, folder)
+                if isinstance(run(o.weft, before, folder)[0], dict):
+                    previous = os.path.join(folder, "previous.json")
+                    os.replace(os.path.join(folder, "plan.json"), previous)
             write(problem, folder)
-            plan, text = run(o.weft, problem, folder)
+            plan, text = run(o.weft, problem, folder, previous)
             best = optimum(problem, o.seconds)
         if best == "time":
             word = "not known"
             wrong = violations(problem, plan) if isinstance(plan, dict) else []
         else:
-            wrong, word = judge(problem, plan, text, best)
+            wrong, word = judge(problem, plan, text, best, previous is not None)
+        if o.second:
+            other = plan_by_device.disagree(problem, best, o.seconds)
+            table[kind]["twice"] = table[kind].get("twice", 0) + (other is not None)
+            wrong += [other] if other else []
         table[kind][word] = table[kind].get(word, 0) + 1
         failed += bool(wrong)
         if wrong or o.verbose:
             ms = plan.get("decision_ms", 0) if isinstance(plan, dict) else 0
-            print(f"seed {number} {kind}: {word}, {ms:.0f} ms {'; '.join(wrong)}", flush=True)
+            print(f"seed {number} {kind} {what}: {word}, {ms:.0f} ms {'; '.join(wrong)}", flush=True)
     for kind in kinds:
         print(kind, ", ".join(f"{n} {word}" for word, n in sorted(table[kind].items())))
     sys.exit(1 if failed else 0)
