@@ -8,8 +8,9 @@ typedef struct par_job {
     int64_t n, parts;
 } par_job;
 
-/* Less work than this stays on the caller: handing over takes about 1 us. With other processes on
- * the same CPUs a helper thread sleeps, and may come late. */
+/* Less work than this stays on the caller, and a thread gets no less than half of it: handing over
+ * takes about 1 us. With other processes on the same CPUs a helper thread sleeps, and may come
+ * late. */
 static const double least_ns = 4000, least_busy_ns = 30000;
 /* Loops are split further than into one part a thread, so that threads that come late leave their
  * parts to others; a part has at least so much work. */
@@ -29,7 +30,9 @@ void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, v
     double work = (double)n * cost_ns;
     if (threads > n)
         threads = n > 0 ? (uint32_t)n : 1;
-    if (threads > 1 && work >= least_ns && (work >= least_busy_ns || !weft_team_is_busy())) {
+    if (work < least_ns / 2 * threads)
+        threads = work < least_ns ? 1 : (uint32_t)(work / (least_ns / 2));
+    if (threads > 1 && (work >= least_busy_ns || !weft_team_is_busy())) {
         int64_t parts = (int64_t)(work / part_ns), most = (int64_t)threads * PARTS_PER_THREAD;
         parts = parts < most ? parts : most;
         parts = parts > threads ? parts : threads;

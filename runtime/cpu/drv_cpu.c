@@ -13,8 +13,8 @@
 
 /* Allocations from this size on use huge pages. */
 enum { HUGE_BYTES = 2 << 20 };
-/* Below this time on one thread, a launch uses no second one. */
-static const double least_ns = 8000;
+/* A thread has at least this time of a launch. */
+static const double least_ns = 4000;
 /* A thread's speed, roughly, for that decision. */
 static const double flops_per_ns = 120, byte_flops_per_ns = 400, bytes_per_ns = 20;
 
@@ -148,7 +148,8 @@ static uint32_t threads_for(const weft_prep *p)
     bool is_bytes = p->op == WEFT_OP_QLINEAR_MATMUL || p->op == WEFT_OP_QLINEAR_CONV;
     double ns = w.flops / (is_bytes ? byte_flops_per_ns : flops_per_ns) +
                 (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_ns;
-    return ns < least_ns ? 1 : threads;
+    double most = ns / least_ns;
+    return most < 2 ? 1 : most < threads ? (uint32_t)most : threads;
 }
 
 static weft_err drop_kernel(weft_prep *p)
