@@ -25,6 +25,8 @@ weft_diag *weft_diag_create(void)
 
 void weft_diag_clear(weft_diag *diag)
 {
+    if (!diag)
+        return;
     for (size_t i = 0; i < diag->len; i++)
         free(diag->owned[i]);
     diag->len = 0;
@@ -33,8 +35,6 @@ void weft_diag_clear(weft_diag *diag)
 
 void weft_diag_destroy(weft_diag *diag)
 {
-    if (!diag)
-        return;
     weft_diag_clear(diag);
     free(diag);
 }
@@ -142,7 +142,7 @@ void weft_diag_note(weft_diag *diag, weft_where where, const char *fmt, ...)
 
 size_t weft_diag_count(const weft_diag *diag)
 {
-    return diag->len + (diag->dropped > 0);
+    return diag ? diag->len + (diag->dropped > 0) : 0;
 }
 
 const weft_message *weft_diag_at(const weft_diag *diag, size_t i)

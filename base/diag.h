@@ -43,7 +43,8 @@ void weft_diag_warn(weft_diag *diag, weft_where where, const char *fmt, ...) WEF
 void weft_diag_note(weft_diag *diag, weft_where where, const char *fmt, ...) WEFT_PRINTF(3, 4);
 
 /* Messages kept; when some found no room, the last one is a note that counts them. An error takes
- * the place of a warning or note in a full list. */
+ * the place of a warning or note in a full list. NULL, a list that there was no memory for, has
+ * none. */
 size_t weft_diag_count(const weft_diag *diag);
 /* Borrowed until the next message is added or the list is cleared. */
 const weft_message *weft_diag_at(const weft_diag *diag, size_t i);

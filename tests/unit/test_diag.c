@@ -87,12 +87,24 @@ static void test_diag__keeps_a_hundred_and_counts_the_rest(void **state)
     weft_diag_destroy(diag);
 }
 
+/* What a function is given that found no memory for a list. */
+static void test_diag__has_nothing_without_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_diag_error(NULL, WEFT_ERR_INPUT, (weft_where){0}, "bad"), WEFT_ERR_INPUT);
+    assert_int_equal(weft_diag_count(NULL), 0);
+    assert_null(weft_diag_at(NULL, 0));
+    weft_diag_clear(NULL);
+    weft_diag_destroy(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_diag__formats_where_and_what),
         cmocka_unit_test(test_diag__escapes_what_files_hold),
         cmocka_unit_test(test_diag__keeps_a_hundred_and_counts_the_rest),
+        cmocka_unit_test(test_diag__has_nothing_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

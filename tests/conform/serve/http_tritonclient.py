@@ -47,7 +47,7 @@ def check_metadata(c):
 
 
 def check_infer(c):
-    for n in (1, 2, 5, 8, 9):
+    for n in (1, 2, 5, 7, 8):
         for binary in (True, False):
             got = c.infer("digits", [image(n, binary)])
             assert is_close(got.as_numpy("logits"), want[:n]), (n, binary)
