@@ -1,6 +1,7 @@
 /* The notification protocol of systemd (sd_notify(3)): datagrams to the socket that $NOTIFY_SOCKET
  * names. The watchdog (WatchdogSec=) is answered from the loop, twice in its time, so that a loop
- * that hangs is noticed. */
+ * that hangs is noticed. What a busy manager does not take at once is sent again, in order, except
+ * for signs of life. */
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
@@ -11,6 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { OWED_MAX = 8, STATE_BYTES = 128 };
+
+static const uint64_t again_ns = 20000000u;
+
 struct weft_notify {
     weft_loop *loop;
     int fd;
@@ -18,6 +23,9 @@ struct weft_notify {
     socklen_t to_len;
     uint64_t watchdog_ns; /* between two signs of life; 0: none are asked for */
     weft_timer timer;
+    char owed[OWED_MAX][STATE_BYTES]; /* states that were not taken, n_owed */
+    uint32_t n_owed;
+    weft_timer again;
 };
 
 /* "/path", or "@name" of an abstract socket. */
@@ -45,15 +53,36 @@ static uint64_t watchdog_ns(void)
     return us && *end == '\0' && us < UINT64_MAX / 1000 ? us * 1000 / 2 : 0;
 }
 
-void weft_notify__send(const weft_notify *n, const char *state)
+/* Not waited for: a manager that does not read must not stop the server. false: it takes nothing
+ * now. */
+static bool send_state(const weft_notify *n, const char *state)
 {
-    /* Not waited for: a manager that does not read must not stop the server. */
-    if (n)
-        sendto(n->fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT,
-               (const struct sockaddr *)&n->to, n->to_len);
+    return sendto(n->fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT,
+                  (const struct sockaddr *)&n->to, n->to_len) >= 0 ||
+           (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS);
 }
 
-void weft_notify__reloading(const weft_notify *n)
+static void send_owed(void *user)
+{
+    weft_notify *n = user;
+    uint32_t sent = 0;
+    while (sent < n->n_owed && send_state(n, n->owed[sent]))
+        sent++;
+    n->n_owed -= sent;
+    memmove(n->owed, n->owed + sent, n->n_owed * sizeof n->owed[0]);
+    if (n->n_owed)
+        weft_timer__set(n->loop, &n->again, weft_clock__now_ns() + again_ns);
+}
+
+void weft_notify__send(weft_notify *n, const char *state)
+{
+    if (!n || (n->n_owed == 0 && send_state(n, state)) || n->n_owed == OWED_MAX)
+        return;
+    snprintf(n->owed[n->n_owed++], STATE_BYTES, "%s", state);
+    weft_timer__set(n->loop, &n->again, weft_clock__now_ns() + again_ns);
+}
+
+void weft_notify__reloading(weft_notify *n)
 {
     char text[64];
     snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%llu",
@@ -64,7 +93,8 @@ void weft_notify__reloading(const weft_notify *n)
 static void on_timer(void *user)
 {
     weft_notify *n = user;
-    weft_notify__send(n, "WATCHDOG=1");
+    if (n->n_owed == 0)
+        (void)send_state(n, "WATCHDOG=1");
     weft_timer__set(n->loop, &n->timer, weft_clock__now_ns() + n->watchdog_ns);
 }
 
@@ -94,6 +124,7 @@ weft_err weft_notify__create(weft_loop *loop, weft_diag *diag, weft_notify **out
     if (!n)
         return WEFT_ERR_NOMEM;
     *n = (weft_notify){.loop = loop, .fd = -1};
+    n->again = (weft_timer){.fn = send_owed, .user = n};
     weft_err err = open_socket(n, path, diag);
     if (err != WEFT_ERR_OK) {
         weft_notify__destroy(n);
@@ -113,6 +144,7 @@ void weft_notify__destroy(weft_notify *n)
         return;
     if (n->timer.fn)
         weft_timer__cancel(n->loop, &n->timer);
+    weft_timer__cancel(n->loop, &n->again);
     if (n->fd >= 0)
         close(n->fd);
     free(n);

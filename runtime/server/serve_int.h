@@ -169,9 +169,9 @@ typedef struct weft_notify weft_notify;
 WEFT_MUST_USE weft_err weft_notify__create(weft_loop *loop, weft_diag *diag, weft_notify **out);
 void weft_notify__destroy(weft_notify *notify);
 /* Assignments such as "READY=1", one a line. Never waits. */
-void weft_notify__send(const weft_notify *notify, const char *state);
+void weft_notify__send(weft_notify *notify, const char *state);
 /* Then READY=1 follows. */
-void weft_notify__reloading(const weft_notify *notify);
+void weft_notify__reloading(weft_notify *notify);
 
 /* -- Health beside the loop (health.c) ------------------------------------------------------ */
 

@@ -1,6 +1,7 @@
 # needs: numpy
 """Workers killed under load: every request gets the right answer. WEFT_SOAK: seconds of load
 (8)."""
+import contextlib
 import os
 import random
 import signal
@@ -48,7 +49,8 @@ def soak(*options):
             time.sleep(choose.uniform(0.2, 0.6))
             pids = server.workers()
             if pids:
-                os.kill(choose.choice(pids), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(choose.choice(pids), signal.SIGKILL)
                 killed += 1
         for c in clients:
             c.join()

@@ -93,6 +93,21 @@ def check_watchdog():
                 pass
 
 
+def check_busy():
+    """A manager that reads nothing for a while: its queue is full of signs of life, and no state is lost."""
+    with Manager(os.path.abspath("busy"), 10000) as manager:
+        with Server() as s:
+            time.sleep(0.5)
+            s.process.send_signal(signal.SIGHUP)
+            time.sleep(0.5)
+            assert manager.next()["READY"] == "1"
+            assert manager.next()["RELOADING"] == "1"
+            assert manager.next() == {"READY": "1"}
+            s.process.send_signal(signal.SIGTERM)
+            assert manager.next()["STOPPING"] == "1"
+            assert s.process.wait(20) == 0
+
+
 def check_absent():
     """A manager that does not listen, or does not read, stops nothing."""
     os.environ["NOTIFY_SOCKET"] = os.path.abspath("none")
@@ -134,6 +149,6 @@ def check_health():
 
 check_states(os.path.abspath("manager"))
 check_states("@weft-notify-%d" % os.getpid())
-for check in (check_watchdog, check_absent, check_health):
+for check in (check_watchdog, check_busy, check_absent, check_health):
     check()
     print(check.__name__, "ok", flush=True)
