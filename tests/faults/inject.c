@@ -237,8 +237,11 @@ static void note(const char *call, const walk *w)
 __attribute__((noinline)) static inject_verdict decide(inject_kind of, const char *call)
 {
     walk w = {.n = 0};
-    if (fault.counts || fault.by_stack)
+    if (fault.counts || fault.by_stack) {
         walk_stack(&w);
+        if (w.n == 0) /* of a sanitizer, in a thread that begins */
+            return PASSES;
+    }
     if (fault.counts) {
         uint64_t i = atomic_fetch_add(&state->calls, 1);
         if (i < n_point)

@@ -13,11 +13,13 @@ static int add_slice(weft_tool_estimate *o, const weft_verb *verb, const char *g
 {
     weft_diag *diag = weft_diag_create();
     int code = 0;
+    if (!diag)
+        return weft_tool_report(NULL, WEFT_ERR_NOMEM);
     if (o->n_at == WEFT_ESTIMATE_SLICES_MAX)
         code = weft_tool_usage(verb, "at most %d devices", WEFT_ESTIMATE_SLICES_MAX);
-    else if (!diag || weft_slice_make(gpu, slice, diag, &o->at[o->n_at]) != WEFT_ERR_OK)
-        code = weft_tool_usage(verb, "%s",
-                               diag && weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : gpu);
+    else if (weft_slice_make(gpu, slice, diag, &o->at[o->n_at]) != WEFT_ERR_OK)
+        code =
+            weft_tool_usage(verb, "%s", weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : gpu);
     else
         o->n_at++;
     weft_diag_destroy(diag);
