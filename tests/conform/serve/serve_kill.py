@@ -68,7 +68,7 @@ def soak(*options):
         print(f"{answered} answers, all right; {killed} workers killed; {joint:.0f} joint executions")
         # Three of the models are siblings: a worker that serves all of them may run them together.
         assert joint > 0 or options
-        assert answered > 100
+        assert answered > killed
 
 
 soak()
