@@ -630,6 +630,12 @@ WEFT_MUST_USE weft_err weft_trace_open_text(const char *text, size_t len, const 
 /* The same requests, `factor` (above 0) times as fast. Takes the stream over. Lives in `arena`. */
 void weft_arrivals_speed(weft_arrivals *arrivals, double factor, weft_arena *arena,
                          weft_arrivals **out);
+/* The largest ratio of peak to mean rate of any model in a trace, at least 1, and the model (NULL:
+ * none is above 1): that of bursty arrivals for which the rule `queue` serves this part of the
+ * requests in time. */
+WEFT_MUST_USE weft_err weft_trace_burst(const char *path, const struct weft_problem *problem,
+                                        double quantile, weft_arena *arena, weft_diag *diag,
+                                        const char **out_model, double *out_ratio);
 /* *more is false at the end; `out` is then left as it is. */
 WEFT_MUST_USE weft_err weft_arrivals_next(weft_arrivals *arrivals, weft_arrival *out, bool *more);
 void weft_arrivals_close(weft_arrivals *arrivals);

@@ -254,6 +254,10 @@ static int check_options(const weft_plan_options *o)
         (r->arrivals != WEFT_ARRIVE_POISSON || r->quantile > 0 || r->burst > 0 || r->host_us > 0))
         return weft_tool_usage(verb,
                                "--arrivals, --quantile, --burst and --host are for --rule queue");
+    if (o->trace && (r->latency != WEFT_RULE_QUEUE || r->burst > 0 || o->check ||
+                     r->arrivals != WEFT_ARRIVE_POISSON))
+        return weft_tool_usage(verb, "--trace is for --rule queue, and excludes --arrivals, "
+                                     "--burst and --check");
     if (r->burst > 0 && r->arrivals != WEFT_ARRIVE_BURSTY)
         return weft_tool_usage(verb, "--burst is for --arrivals bursty");
     if (o->check && (o->compare || plans))

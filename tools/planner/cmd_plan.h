@@ -17,6 +17,7 @@ typedef struct weft_plan_change {
 
 typedef struct weft_plan_options {
     const char *set, *fleet, *bundle, *policy, *check, *layout, *output, *explain, *draw, *previous;
+    const char *trace;
     bool compare, json;
     weft_rules rules;
     weft_goal goal;

@@ -71,6 +71,20 @@ static weft_fleet rows_with_changes(const weft_plan_options *o, const weft_fleet
     return all;
 }
 
+/* Sets the arrivals of the rules to those of a trace. */
+static weft_err take_burst(const char *trace, weft_problem *problem, weft_arena *arena,
+                           weft_diag *diag)
+{
+    weft_rules *rules = &problem->rules;
+    double quantile = rules->quantile > 0 ? rules->quantile : 0.99;
+    const char *model = NULL;
+    WEFT_TRY(weft_trace_burst(trace, problem, quantile, arena, diag, &model, &rules->burst));
+    rules->arrivals = WEFT_ARRIVE_BURSTY;
+    weft_diag_note(diag, (weft_where){.file = trace, .item = model},
+                   "peak rate over mean rate: %.3g", rules->burst);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_diag *diag,
                                weft_plan_inputs *in)
 {
@@ -113,6 +127,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                  .effort = o->effort,
                                  .options = o->policy_options,
                                  .solver = &weft_solver_cbc};
+    if (o->trace)
+        WEFT_TRY(take_burst(o->trace, &in->problem, arena, diag));
     if (!o->previous)
         return WEFT_ERR_OK;
     WEFT_TRY(weft_tool_plan_read(o->previous, o->layout, &in->problem, arena, diag, &in->previous));
