@@ -170,8 +170,7 @@ static int open_beneath(int dir_fd, const char *rel)
     return open_walking(dir_fd, rel);
 }
 
-static weft_err map_beneath(const char *dir, const char *rel, bool any_links, weft_diag *diag,
-                            weft_file *out)
+weft_err weft_file_open_beneath(const char *dir, const char *rel, weft_diag *diag, int *out_fd)
 {
     weft_where where = {.file = rel};
     const char *wrong = check_relative(rel);
@@ -189,8 +188,18 @@ static weft_err map_beneath(const char *dir, const char *rel, bool any_links, we
                                    "the path leads through a symbolic link or out of its folder");
         return weft_file__report(diag, rel, "open", code);
     }
+    *out_fd = fd;
+    return WEFT_ERR_OK;
+}
+
+static weft_err map_beneath(const char *dir, const char *rel, bool any_links, weft_diag *diag,
+                            weft_file *out)
+{
+    weft_where where = {.file = rel};
     struct stat st;
     weft_err err;
+    int fd;
+    WEFT_TRY(weft_file_open_beneath(dir, rel, diag, &fd));
     if (fstat(fd, &st) != 0)
         err = weft_file__report(diag, rel, "stat", errno);
     else if (!S_ISREG(st.st_mode))

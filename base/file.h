@@ -27,13 +27,19 @@ void weft_file_drop(const weft_file *file, const void *at, uint64_t bytes);
  * its folder or the folder of temporary files; or a sealed memory file). Read-only and closed by
  * exec. */
 WEFT_MUST_USE weft_err weft_file_freeze(const char *path, weft_diag *diag, int *out_fd);
+/* The same for a file that is open, which is closed; `path` is for messages, and the copy is made
+ * in its folder. */
+WEFT_MUST_USE weft_err weft_file_freeze_fd(int fd, const char *path, weft_diag *diag, int *out_fd);
 /* The same without protection: the file itself. */
 WEFT_MUST_USE weft_err weft_file_open(const char *path, weft_diag *diag, int *out_fd);
 
-/* Maps `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any
- * component, a regular file with one hard link. Uses openat2(RESOLVE_BENEATH |
- * RESOLVE_NO_SYMLINKS); where the kernel lacks it, walks the components with O_NOFOLLOW. The opened
- * descriptor is what is checked. */
+/* Opens `rel` below folder `dir`: relative, no "..", no NUL, no backslash, no symbolic link in any
+ * component. Uses openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS); where the kernel lacks it, walks
+ * the components with O_NOFOLLOW. */
+WEFT_MUST_USE weft_err weft_file_open_beneath(const char *dir, const char *rel, weft_diag *diag,
+                                              int *out_fd);
+
+/* Maps such a file: a regular one with one hard link. The opened descriptor is what is checked. */
 WEFT_MUST_USE weft_err weft_file_map_beneath(const char *dir, const char *rel, weft_diag *diag,
                                              weft_file *out);
 

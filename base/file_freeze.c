@@ -159,6 +159,11 @@ weft_err weft_file_freeze(const char *path, weft_diag *diag, int *out_fd)
 {
     int from;
     WEFT_TRY(weft_file_open(path, diag, &from));
+    return weft_file_freeze_fd(from, path, diag, out_fd);
+}
+
+weft_err weft_file_freeze_fd(int from, const char *path, weft_diag *diag, int *out_fd)
+{
     if (is_read_only(from)) {
         *out_fd = from;
         return WEFT_ERR_OK;
