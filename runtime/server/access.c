@@ -1,8 +1,7 @@
 /* The gate in front of all APIs: keys with rights, and APIs that a header restricts.
  *
  * The hash of a presented key is compared with those of all keys, each in constant time and without
- * an early end, so that no time tells how much of a key is right. Rights of models are looked up by
- * index: patterns are matched when the keys are read. */
+ * an early end, so that no time tells how much of a key is right. */
 #include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
@@ -34,16 +33,14 @@ typedef struct bucket {
 
 typedef struct key_set {
     weft_key_file file;
-    bool *model;     /* by key and model of the bundle */
     bucket *bucket;  /* by key */
     uint32_t nobody; /* the key of requests without one; file.n: none */
 } key_set;
 
 struct weft_access {
     const char *path; /* NULL: no keys */
-    const weft_bundle *bundle;
+    const weft_router *router;
     key_set keys;
-    bool *no_model; /* all false */
     restriction *restriction;
     uint32_t n_restriction;
 };
@@ -86,7 +83,6 @@ static weft_admission say(char *text, weft_admission admission)
 static void free_keys(key_set *keys)
 {
     weft_key_file__finish(&keys->file);
-    free(keys->model);
     free(keys->bucket);
     *keys = (key_set){0};
 }
@@ -103,27 +99,29 @@ static void warn_of_pattern(const char *path, const weft_key *key)
              {.key = "key", .text = key->name}, {.key = "models", .text = key->models});
 }
 
+/* Whether some model has a name that fits the key, now: others may be loaded later. */
+static bool names_any(const weft_router *router, const weft_key *key)
+{
+    for (uint32_t m = 0; m < weft_router__model_count(router); m++)
+        if (weft_router__is_shown(router, m) &&
+            weft_key__names_model(key->models, weft_router__model(router, m).program->name))
+            return true;
+    return false;
+}
+
 static weft_err make_keys(const weft_access *a, weft_diag *diag, key_set *out)
 {
     key_set k = {0};
     WEFT_TRY(weft_key_file__read(a->path, diag, &k.file));
-    uint32_t n_model = a->bundle->n_program;
-    k.model = calloc((size_t)k.file.n * n_model + 1, sizeof *k.model);
     k.bucket = calloc(k.file.n, sizeof *k.bucket);
-    if (!k.model || !k.bucket) {
+    if (!k.bucket) {
         free_keys(&k);
         return WEFT_ERR_NOMEM;
     }
     k.nobody = k.file.n;
     for (uint32_t i = 0; i < k.file.n; i++) {
         const weft_key *key = &k.file.key[i];
-        bool any = false;
-        for (uint32_t m = 0; m < n_model; m++) {
-            bool has = weft_key__names_model(key->models, a->bundle->program[m].name);
-            k.model[(size_t)i * n_model + m] = has;
-            any = any || has;
-        }
-        if (!any)
+        if (!names_any(a->router, key))
             warn_of_pattern(a->path, key);
         if (key->kind == WEFT_KEY_NONE)
             k.nobody = i;
@@ -298,7 +296,7 @@ static void warn_of_plain(const weft_serve_options *o)
         WEFT_LOG(WEFT_LOG_WARN, "keys_without_tls", {.key = "address", .text = address});
 }
 
-weft_err weft_access__create(const weft_serve_options *o, const weft_bundle *bundle,
+weft_err weft_access__create(const weft_serve_options *o, const weft_router *router,
                              weft_diag *diag, weft_access **out)
 {
     *out = NULL;
@@ -307,9 +305,8 @@ weft_err weft_access__create(const weft_serve_options *o, const weft_bundle *bun
     weft_access *a = calloc(1, sizeof *a);
     if (!a)
         return WEFT_ERR_NOMEM;
-    *a = (weft_access){.path = o->api_keys, .bundle = bundle};
-    a->no_model = calloc(bundle->n_program + 1u, sizeof *a->no_model);
-    weft_err err = a->no_model ? read_restrictions(a, o, diag) : WEFT_ERR_NOMEM;
+    *a = (weft_access){.path = o->api_keys, .router = router};
+    weft_err err = read_restrictions(a, o, diag);
     if (err == WEFT_ERR_OK && a->path)
         err = make_keys(a, diag, &a->keys);
     if (err != WEFT_ERR_OK) {
@@ -330,7 +327,6 @@ void weft_access__destroy(weft_access *a)
         free(a->restriction[i].value);
     }
     free(a->restriction);
-    free(a->no_model);
     free_keys(&a->keys);
     free(a);
 }
@@ -412,12 +408,12 @@ weft_admission weft_access__admit(weft_access *a, weft_transport over, const wef
     return take_token(a, key) ? WEFT_ADMISSION_ADMITTED : say(text, WEFT_ADMISSION_TOO_MANY);
 }
 
-const bool *weft_access__models(const weft_access *a, const weft_presented *p)
+const char *weft_access__models(const weft_access *a, const weft_presented *p)
 {
     if (!a || !a->path)
         return NULL;
     uint32_t key = p->conflict ? a->keys.file.n : find_key(a, p);
-    return key == a->keys.file.n ? a->no_model : a->keys.model + (size_t)key * a->bundle->n_program;
+    return key == a->keys.file.n ? "" : a->keys.file.key[key].models;
 }
 
 const char *weft_access__key_name(const weft_access *a, const weft_presented *p)

@@ -7,7 +7,6 @@
 #ifndef WEFT_RUNTIME_SERVER_ACCESS_INT_H
 #define WEFT_RUNTIME_SERVER_ACCESS_INT_H
 
-#include "ir/bundle.h"
 #include "runtime/server/server.h"
 
 #include <stddef.h>
@@ -89,10 +88,12 @@ typedef struct weft_presented {
 
 typedef struct weft_access weft_access;
 
+struct weft_router;
+
 /* Reads the key file and the restrictions of the options. *out: NULL where there are none: a NULL
  * gate is open. */
 WEFT_MUST_USE weft_err weft_access__create(const weft_serve_options *options,
-                                           const weft_bundle *bundle, weft_diag *diag,
+                                           const struct weft_router *router, weft_diag *diag,
                                            weft_access **out);
 void weft_access__destroy(weft_access *access);
 /* Reads the key file again. On an error the keys stay as they are. */
@@ -112,9 +113,9 @@ int weft_admission__grpc(weft_admission admission);
 /* Header field of the HTTP answer, with its end of line; "": none. */
 const char *weft_admission__field(weft_admission admission);
 
-/* By model of the bundle: whether the request may know of it. NULL: all. Valid until the keys are
- * read again, which is never inside a callback of a transport. */
-const bool *weft_access__models(const weft_access *access, const weft_presented *presented);
+/* Patterns of the models that the request may know of (weft_key__names_model). NULL: all. Valid
+ * until the keys are read again, which is never inside a callback of a transport. */
+const char *weft_access__models(const weft_access *access, const weft_presented *presented);
 /* Name of the request's key; "": none. Valid as long. */
 const char *weft_access__key_name(const weft_access *access, const weft_presented *presented);
 

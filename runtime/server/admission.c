@@ -140,12 +140,13 @@ static int64_t rows_before(const router_model *model, uint64_t due_ns)
 
 static bool run_together(const weft_router *router, uint32_t a, uint32_t b)
 {
-    for (uint32_t j = 0; j < router->joints.n; j++) {
-        const weft_bundle_program *p = router->joints.at[j].program;
+    const router_bundle *from = router->model[a].bundle;
+    for (uint32_t j = 0; from && from == router->model[b].bundle && j < from->joints.n; j++) {
+        const weft_bundle_program *p = from->joints.at[j].program;
         bool has_a = false, has_b = false;
         for (uint32_t i = 0; i < p->n_part; i++) {
-            has_a = has_a || p->part[i].program == a;
-            has_b = has_b || p->part[i].program == b;
+            has_a = has_a || from->first + p->part[i].program == a;
+            has_b = has_b || from->first + p->part[i].program == b;
         }
         if (has_a && has_b)
             return true;
@@ -159,7 +160,7 @@ static double others_ns(const weft_router *router, const weft_request *request, 
                         double own_ns, uint64_t now_ns)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
+    for (uint32_t i = 0; i < router->n_model; i++) {
         const router_model *m = &router->model[i];
         if (i == request->model || !shares[i] || !m->head ||
             run_together(router, i, request->model))
@@ -212,7 +213,7 @@ static outlook look_at_workers(const weft_router *router, uint32_t model, uint64
         o.n++;
         o.any_idle = o.any_idle || w->process.state == WORKER_IDLE;
         o.soonest_ns = left < o.soonest_ns ? left : o.soonest_ns;
-        for (uint32_t k = 0; k < router->bundle->n_program; k++)
+        for (uint32_t k = 0; k < router->n_model; k++)
             shares[k] = shares[k] || w->serves[k];
     }
     return o;
@@ -223,7 +224,7 @@ bool weft_admission__can_meet(const weft_router *router, const weft_request *req
 {
     const router_model *m = &router->model[request->model];
     bool *shares = router->shares;
-    memset(shares, 0, router->bundle->n_program * sizeof *shares);
+    memset(shares, 0, router->n_model * sizeof *shares);
     outlook o = look_at_workers(router, request->model, now_ns, shares);
     if (o.n == 0 || (o.any_idle && !m->head))
         return true; /* nothing is known, or nothing could be better */

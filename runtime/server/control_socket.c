@@ -4,9 +4,7 @@
  * Input is bounded: lines of 4 MiB, 16 connections (above, the one used longest ago is closed),
  * unknown keys are refused by name. What a client does not read waits in memory only for the one
  * answer that is being written. */
-#include "runtime/server/serve_int.h"
-
-#include "scheduler/scheduler.h"
+#include "runtime/server/deployment_int.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -40,13 +38,11 @@ typedef struct connection {
 struct weft_ctl {
     const weft_serve_options *options;
     weft_router *router;
+    weft_deployment *deployment;
     weft_loop *loop;
     weft_listener listener;
     connection at[CONNECTIONS_MAX];
     char *note; /* last text of the controller; NULL: none */
-    char *plan; /* plan that was applied last, and is in force or comes into force; NULL: none */
-    char *plan_before;
-    uint64_t plan_generation;
     uint64_t replans;
 };
 
@@ -86,21 +82,23 @@ static uint64_t late_answers(const weft_histogram *h, double slo_us)
 
 static json_t *model_status(const weft_ctl *c, uint32_t model)
 {
-    const weft_bundle_program *p = &weft_router__bundle(c->router)->program[model];
+    const weft_model_ref ref = weft_router__model(c->router, model);
+    const weft_bundle_program *p = ref.program;
     const weft_model_stats *s = weft_router__stats(c->router, model);
     char why[512];
     weft_router__explain(c->router, model, why, sizeof why);
     uint64_t arrivals = s->success.count + s->fail.count + s->pending;
-    return json_pack("{s:s, s:s, s:s, s:i, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model",
-                     p->name, "bundle", c->options->bundle, "version", WEFT_SERVE_MODEL_VERSION,
-                     "weight", 1, "ready", weft_router__is_ready(c->router, model), "why", why,
-                     "queue", (json_int_t)weft_router__queued(c->router, model), "arrivals",
+    return json_pack("{s:s, s:s, s:s, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model",
+                     p->name, "bundle", weft_router__bundle_path(c->router, model), "version",
+                     ref.version, "weight", weft_router__weight(c->router, model), "ready",
+                     weft_router__is_ready(c->router, model), "why", why, "queue",
+                     (json_int_t)weft_router__queued(c->router, model), "arrivals",
                      (json_int_t)arrivals, "answered", (json_int_t)s->success.count, "late",
                      (json_int_t)late_answers(&s->duration, p->slo_us), "refused",
                      (json_int_t)s->rejected, "failed", (json_int_t)(s->fail.count - s->rejected));
 }
 
-static json_t *worker_status(const weft_ctl *c, const weft_worker_status *s)
+static json_t *worker_status(const weft_worker_status *s)
 {
     char name[128] = "", *end = name + sizeof name;
     json_t *models = json_array();
@@ -113,23 +111,49 @@ static json_t *worker_status(const weft_ctl *c, const weft_worker_status *s)
     }
     for (uint32_t i = 0; i < s->slice->n_model; i++)
         json_array_append_new(models, json_string(s->slice->model[i]));
-    return json_pack("{s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:s}", "slice", name, "bundle",
-                     c->options->bundle, "models", models, "state", s->state, "pid",
-                     (json_int_t)s->pid, "restarts", (json_int_t)s->restarts, "draining",
-                     s->retiring, "why", s->why);
+    return json_pack("{s:s, s:s, s:o, s:s, s:I, s:I, s:b, s:s}", "slice", name, "bundle", s->bundle,
+                     "models", models, "state", s->state, "pid", (json_int_t)s->pid, "restarts",
+                     (json_int_t)s->restarts, "draining", s->retiring, "why", s->why);
 }
 
-static json_t *status(weft_ctl *c)
+static json_t *missing_bundles(const weft_ctl *c)
 {
+    uint32_t n;
+    const weft_missing_bundle *b = weft_deployment__missing(c->deployment, &n);
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "bundle", b[i].path, "version",
+                                              b[i].version, "why", b[i].why));
+    return list;
+}
+
+/* What tells of operations and of the state. */
+static void add_operations(const weft_ctl *c, json_t *out)
+{
+    weft_operation_status s = weft_deployment__status(c->deployment);
+    json_object_set_new(out, "waiting", json_integer(s.n_waiting));
+    if (s.last)
+        json_object_set_new(out, "last_operation",
+                            json_pack("{s:I, s:b, s:s}", "operation", (json_int_t)s.last, "ok",
+                                      s.ok, "error", s.error));
+    if (!c->options->state)
+        return;
+    json_object_set_new(out, "state_error", json_string(s.state_error));
+    json_object_set_new(out, "missing", missing_bundles(c));
+}
+
+static json_t *status(weft_ctl *c, const json_t *request)
+{
+    (void)request;
     weft_change_status change = weft_router__change_status(c->router);
     json_t *models = json_array(), *workers = json_array();
-    for (uint32_t i = 0; i < weft_router__bundle(c->router)->n_program; i++)
-        if (weft_router__serves(c->router, i))
+    for (uint32_t i = 0; i < weft_router__model_count(c->router); i++)
+        if (weft_router__is_shown(c->router, i) && weft_router__serves(c->router, i))
             json_array_append_new(models, model_status(c, i));
     for (uint32_t i = 0; i < weft_router__worker_count(c->router); i++) {
         weft_worker_status s = weft_router__worker_status(c->router, i);
         if (!s.retired)
-            json_array_append_new(workers, worker_status(c, &s));
+            json_array_append_new(workers, worker_status(&s));
     }
     const char *state = weft_router__is_draining(c->router) ? "draining"
                         : change.changing                   ? "changing"
@@ -143,64 +167,102 @@ static json_t *status(weft_ctl *c)
                             json_pack("{s:I, s:b, s:s, s:f}", "generation",
                                       (json_int_t)change.last_generation, "ok", change.last_ok,
                                       "error", change.last_error, "took_s", change.last_took_s));
+    if (out)
+        add_operations(c, out);
     return out;
 }
 
-/* -- Plans ------------------------------------------------------------------------------------ */
+/* -- Changes ---------------------------------------------------------------------------------- */
 
-/* Takes the arena on success. */
-static weft_err change_plan(weft_ctl *c, const char *text, weft_arena *arena, weft_diag *diag)
+static json_t *apply(weft_ctl *c, const json_t *request)
 {
-    weft_plan plan;
-    const weft_serve_slice *slice;
-    uint32_t n;
-    const weft_serve_control *o = &c->options->control;
-    WEFT_TRY(weft_plan_from_json(text, strlen(text), "plan", arena, diag, &plan));
-    WEFT_TRY(o->make_slices(o->user, &plan, arena, diag, &slice, &n));
-    return weft_router__change(c->router, slice, n, arena, diag);
-}
-
-static json_t *apply(weft_ctl *c, const json_t *plan)
-{
-    if (!c->options->control.make_slices)
-        return refuse("this server was not started with a plan of CPU slices");
-    char *text = json_dumps(plan, JSON_COMPACT);
-    weft_arena *arena = weft_arena_create(0);
+    char *text = json_dumps(json_object_get(request, "plan"), JSON_COMPACT);
     weft_diag *diag = weft_diag_create();
-    weft_err err = WEFT_ERR_NOMEM;
-    json_t *answer = NULL;
-    if (text && arena && diag)
-        err = change_plan(c, text, arena, diag);
-    if (err == WEFT_ERR_OK) {
-        c->plan_generation = weft_router__change_status(c->router).generation;
-        free(c->plan_before);
-        c->plan_before = c->plan;
-        c->plan = text;
-        answer = json_pack("{s:b, s:I}", "ok", 1, "generation", (json_int_t)c->plan_generation);
-    } else {
-        answer = refuse_by(diag, "there is no memory for the plan");
-        weft_arena_destroy(arena);
-        free(text);
-    }
+    uint64_t generation = 0;
+    weft_err err = text && diag ? weft_deployment__apply(c->deployment, text, diag, &generation)
+                                : WEFT_ERR_NOMEM;
+    json_t *answer = err == WEFT_ERR_OK
+                         ? json_pack("{s:b, s:I}", "ok", 1, "generation", (json_int_t)generation)
+                         : refuse_by(diag, "there is no memory for the plan");
+    free(text);
     weft_diag_destroy(diag);
     return answer;
 }
 
-static json_t *tell_plan(weft_ctl *c)
+static json_t *tell_plan(weft_ctl *c, const json_t *request)
 {
-    weft_change_status s = weft_router__change_status(c->router);
-    bool undone = s.last_generation == c->plan_generation && !s.last_ok && c->plan_generation;
-    const char *text = undone ? c->plan_before : c->plan;
+    (void)request;
+    const char *text = weft_deployment__plan(c->deployment);
     json_t *plan = text ? json_loads(text, 0, NULL) : NULL;
     return plan ? json_pack("{s:b, s:o}", "ok", 1, "plan", plan)
                 : refuse("the plan of the start is in force");
 }
 
+static const char *text_of(const json_t *request, const char *key)
+{
+    return json_string_value(json_object_get(request, key));
+}
+
+static json_t *tell_number(uint64_t number)
+{
+    return number ? json_pack("{s:b, s:I}", "ok", 1, "operation", (json_int_t)number)
+                  : refuse("too many changes wait");
+}
+
+/* NULL: version and weight can be used. */
+static json_t *check_version(const json_t *request)
+{
+    const char *version = text_of(request, "version");
+    const json_t *weight = json_object_get(request, "weight");
+    if (version && !weft_serve_is_version(version))
+        return refuse("wrong version '%.64s': versions are numbers from 1 on", version);
+    if (weight && !(json_number_value(weight) >= 0 && json_number_value(weight) <= 1e6))
+        return refuse("a weight is a number from 0 to 1000000");
+    return NULL;
+}
+
+static json_t *load(weft_ctl *c, const json_t *request)
+{
+    json_t *wrong = check_version(request);
+    const json_t *weight = json_object_get(request, "weight");
+    const weft_serve_bundle as = {.path = text_of(request, "bundle"),
+                                  .version = text_of(request, "version"),
+                                  .has_weight = weight != NULL,
+                                  .weight = json_number_value(weight)};
+    if (!wrong && as.path[0] != '/')
+        wrong = refuse("'%.200s' is no absolute path", as.path);
+    return wrong ? wrong : tell_number(weft_deployment__load(c->deployment, &as, false, NULL));
+}
+
+/* A bundle by its path, else a model. */
+static json_t *unload(weft_ctl *c, const json_t *request)
+{
+    json_t *wrong = check_version(request);
+    const char *name = text_of(request, "name"), *path = text_of(request, "path");
+    bool is_bundle = false;
+    for (uint32_t i = 0; i < weft_router__model_count(c->router) && path && !is_bundle; i++)
+        is_bundle = weft_router__is_shown(c->router, i) &&
+                    strcmp(weft_router__bundle_file(c->router, i), path) == 0;
+    return wrong ? wrong
+                 : tell_number(weft_deployment__unload(c->deployment, is_bundle ? path : NULL,
+                                                       is_bundle ? NULL : name,
+                                                       text_of(request, "version"), NULL));
+}
+
+static json_t *weigh(weft_ctl *c, const json_t *request)
+{
+    json_t *wrong = check_version(request);
+    return wrong ? wrong
+                 : tell_number(weft_deployment__weigh(
+                       c->deployment, text_of(request, "model"), text_of(request, "version"),
+                       json_number_value(json_object_get(request, "weight")), NULL));
+}
+
 /* -- Requests --------------------------------------------------------------------------------- */
 
-static json_t *take_note(weft_ctl *c, const json_t *text)
+static json_t *take_note(weft_ctl *c, const json_t *request)
 {
-    char *copy = strdup(json_string_value(text));
+    char *copy = strdup(text_of(request, "text"));
     if (!copy)
         return refuse("there is no memory for the note");
     copy[strnlen(copy, NOTE_BYTES_MAX)] = '\0';
@@ -209,37 +271,73 @@ static json_t *take_note(weft_ctl *c, const json_t *text)
     return json_pack("{s:b}", "ok", 1);
 }
 
-static json_t *explain(const weft_ctl *c)
+static json_t *explain(weft_ctl *c, const json_t *request)
 {
+    (void)request;
     return json_pack("{s:b, s:s}", "ok", 1, "text", c->note ? c->note : "nothing was decided yet");
 }
 
-/* What a request takes beside "do"; NULL: nothing. */
-static const struct request_row {
-    const char *name, *key;
-    json_type type;
-} requests[] = {{"status", NULL, JSON_NULL},   {"plan", NULL, JSON_NULL},
-                {"explain", NULL, JSON_NULL},  {"replan", NULL, JSON_NULL},
-                {"note", "text", JSON_STRING}, {"apply", "plan", JSON_OBJECT},
-                {"drain", NULL, JSON_NULL}};
-enum { REQUESTS = sizeof requests / sizeof requests[0] };
-
-static json_t *run(weft_ctl *c, const char *what, const json_t *value)
+static json_t *drain(weft_ctl *c, const json_t *request)
 {
-    if (strcmp(what, "status") == 0)
-        return status(c);
-    if (strcmp(what, "plan") == 0)
-        return tell_plan(c);
-    if (strcmp(what, "explain") == 0)
-        return explain(c);
-    if (strcmp(what, "note") == 0)
-        return take_note(c, value);
-    if (strcmp(what, "apply") == 0)
-        return apply(c, value);
-    if (strcmp(what, "drain") == 0) /* serve.c reads the signal */
-        return kill(getpid(), SIGTERM) == 0 ? json_pack("{s:b}", "ok", 1) : refuse("no signal");
+    (void)c;
+    (void)request;
+    /* serve.c reads the signal */
+    return kill(getpid(), SIGTERM) == 0 ? json_pack("{s:b}", "ok", 1) : refuse("no signal");
+}
+
+static json_t *replan(weft_ctl *c, const json_t *request)
+{
+    (void)request;
     c->replans++;
     return json_pack("{s:b}", "ok", 1);
+}
+
+/* What a request takes beside "do". */
+typedef struct request_key {
+    const char *name;
+    json_type type; /* JSON_REAL: any number */
+    bool optional;
+} request_key;
+
+enum { KEYS_MAX = 3 };
+
+static const struct request_row {
+    const char *name;
+    json_t *(*run)(weft_ctl *c, const json_t *request);
+    request_key key[KEYS_MAX];
+} requests[] = {
+    {"status", status, {{0}}},
+    {"plan", tell_plan, {{0}}},
+    {"explain", explain, {{0}}},
+    {"replan", replan, {{0}}},
+    {"drain", drain, {{0}}},
+    {"note", take_note, {{"text", JSON_STRING, false}}},
+    {"apply", apply, {{"plan", JSON_OBJECT, false}}},
+    {"load",
+     load,
+     {{"bundle", JSON_STRING, false}, {"version", JSON_STRING, true}, {"weight", JSON_REAL, true}}},
+    {"unload",
+     unload,
+     {{"name", JSON_STRING, false}, {"path", JSON_STRING, true}, {"version", JSON_STRING, true}}},
+    {"weigh",
+     weigh,
+     {{"model", JSON_STRING, false},
+      {"version", JSON_STRING, false},
+      {"weight", JSON_REAL, false}}},
+};
+enum { REQUESTS = sizeof requests / sizeof requests[0] };
+
+static const request_key *find_key(const struct request_row *row, const char *name)
+{
+    for (size_t i = 0; i < KEYS_MAX && row->key[i].name; i++)
+        if (strcmp(row->key[i].name, name) == 0)
+            return &row->key[i];
+    return NULL;
+}
+
+static bool has_type(const json_t *value, json_type type)
+{
+    return type == JSON_REAL ? json_is_number(value) : json_typeof(value) == type;
 }
 
 static json_t *answer_to(weft_ctl *c, json_t *request)
@@ -256,13 +354,16 @@ static json_t *answer_to(weft_ctl *c, json_t *request)
         return refuse("no request '%.64s'", what);
     json_object_foreach(request, key, value)
     {
-        if (strcmp(key, "do") != 0 && !(row->key && strcmp(key, row->key) == 0))
+        const request_key *k = find_key(row, key);
+        if (strcmp(key, "do") != 0 && !k)
             return refuse("%s: unknown key '%.64s'", what, key);
+        if (k && !has_type(value, k->type))
+            return refuse("%s: '%s' is missing or of another kind", what, key);
     }
-    value = row->key ? json_object_get(request, row->key) : NULL;
-    if (row->key && (!value || json_typeof(value) != row->type))
-        return refuse("%s: '%s' is missing or of another kind", what, row->key);
-    return run(c, what, value);
+    for (size_t i = 0; i < KEYS_MAX && row->key[i].name; i++)
+        if (!row->key[i].optional && !json_object_get(request, row->key[i].name))
+            return refuse("%s: '%s' is missing or of another kind", what, row->key[i].name);
+    return row->run(c, request);
 }
 
 /* -- Connections ------------------------------------------------------------------------------ */
@@ -391,8 +492,9 @@ static void on_connection(void *user, uint32_t events)
 
 /* -- Life ------------------------------------------------------------------------------------- */
 
-weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router, weft_loop *loop,
-                          weft_diag *diag, weft_ctl **out)
+weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router,
+                          struct weft_deployment *deployment, weft_loop *loop, weft_diag *diag,
+                          weft_ctl **out)
 {
     *out = NULL;
     if (!options->control.path)
@@ -401,7 +503,7 @@ weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router
     if (!c)
         return WEFT_ERR_NOMEM;
     const weft_serve_port where = {.port = -1, .path = options->control.path, .is_private = true};
-    *c = (weft_ctl){.options = options, .router = router, .loop = loop};
+    *c = (weft_ctl){.options = options, .router = router, .deployment = deployment, .loop = loop};
     for (size_t i = 0; i < CONNECTIONS_MAX; i++)
         c->at[i] = (connection){.control = c, .fd = -1};
     weft_err err = weft_listener__open(&c->listener, loop, NULL, &where, on_connection, c, diag);
@@ -422,7 +524,5 @@ void weft_ctl__destroy(weft_ctl *c)
         close_connection(&c->at[i]);
     weft_listener__close(&c->listener);
     free(c->note);
-    free(c->plan);
-    free(c->plan_before);
     free(c);
 }

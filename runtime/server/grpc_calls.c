@@ -11,7 +11,6 @@
 enum { ARENA_MAX_BYTES = 64 << 20 };
 
 /* Not const because protobuf-c's structs are not; packing does not write to them. */
-static char model_version[] = WEFT_SERVE_MODEL_VERSION;
 static char platform[] = WEFT_SERVE_PLATFORM;
 static char nothing[] = "";
 
@@ -20,11 +19,10 @@ static char nothing[] = "";
 /* UINT32_MAX: no such model or version, or none that the client may know of. */
 static uint32_t find_model(const weft_grpc_call *call, const char *name, const char *version)
 {
-    const bool *may = weft_access__models(call->access, &call->presented);
-    if (version[0] != '\0' && strcmp(version, model_version) != 0)
+    const char *patterns = weft_access__models(call->access, &call->presented);
+    if (patterns && !weft_key__names_model(patterns, name))
         return UINT32_MAX;
-    uint32_t at = weft_router__find(call->router, name, strlen(name));
-    return at != UINT32_MAX && may && !may[at] ? UINT32_MAX : at;
+    return weft_router__find(call->router, name, strlen(name), version, strlen(version));
 }
 
 static uint32_t find_or_fail(weft_grpc_call *call, const char *name, const char *version)
@@ -79,13 +77,15 @@ static ProtobufCMessage *model_metadata(weft_grpc_call *call, weft_arena *arena,
     uint32_t at = find_or_fail(call, request->name, request->version);
     if (at == UINT32_MAX)
         return NULL;
-    const weft_bundle_program *p = &weft_router__bundle(call->router)->program[at];
+    const weft_bundle_program *p = weft_router__model(call->router, at).program;
     Inference__ModelMetadataResponse *r = weft_arena_alloc(arena, sizeof *r);
     inference__model_metadata_response__init(r);
     r->name = (char *)p->name;
-    r->n_versions = 1;
-    r->versions = weft_arena_alloc(arena, sizeof *r->versions);
-    r->versions[0] = model_version;
+    r->versions =
+        weft_arena_array(arena, weft_router__model_count(call->router) + 1, sizeof *r->versions);
+    for (uint32_t i = UINT32_MAX;
+         (i = weft_router__next_version(call->router, at, i)) != UINT32_MAX;)
+        r->versions[r->n_versions++] = (char *)weft_router__model(call->router, i).version;
     r->platform = platform;
     r->n_inputs = p->n_input;
     r->inputs = list_tensors(arena, p, p->input, p->n_input);
@@ -149,7 +149,7 @@ static ProtobufCMessage *model_config(weft_grpc_call *call, weft_arena *arena,
     uint32_t at = find_or_fail(call, request->name, request->version);
     if (at == UINT32_MAX)
         return NULL;
-    const weft_bundle_program *p = &weft_router__bundle(call->router)->program[at];
+    const weft_bundle_program *p = weft_router__model(call->router, at).program;
     Inference__ModelConfigResponse *r = weft_arena_alloc(arena, sizeof *r);
     Inference__ModelConfig *config = weft_arena_alloc(arena, sizeof *config);
     inference__model_config_response__init(r);
@@ -222,7 +222,8 @@ static ProtobufCMessage *model_ready(weft_grpc_call *call, weft_arena *arena,
     inference__model_ready_response__init(r);
     uint32_t at = find_model(call, request->name, request->version);
     r->ready = at != UINT32_MAX && !weft_router__is_draining(call->router) &&
-               weft_router__is_ready(call->router, at);
+               (request->version[0] ? weft_router__is_ready(call->router, at)
+                                    : weft_router__versions_ready(call->router, at));
     return &r->base;
 }
 
@@ -277,8 +278,9 @@ static Inference__ModelStatistics *put_stats(weft_arena *arena, const weft_route
     Inference__InferStatistics *inference = weft_arena_alloc(arena, sizeof *inference);
     inference__model_statistics__init(m);
     inference__infer_statistics__init(inference);
-    m->name = (char *)weft_router__bundle(router)->program[at].name;
-    m->version = model_version;
+    const weft_model_ref ref = weft_router__model(router, at);
+    m->name = (char *)ref.program->name;
+    m->version = (char *)ref.version;
     m->last_inference = s->last_inference_ms;
     m->inference_count = s->inference_count;
     m->execution_count = s->execution_count;
@@ -300,20 +302,47 @@ static ProtobufCMessage *model_statistics(weft_grpc_call *call, weft_arena *aren
                                           const ProtobufCMessage *in)
 {
     const Inference__ModelStatisticsRequest *request = (const void *)in;
-    const bool *may = weft_access__models(call->access, &call->presented);
-    uint32_t n = weft_router__bundle(call->router)->n_program, only = UINT32_MAX;
+    weft_oip_filter filter = {.model = UINT32_MAX,
+                              .any_version = !request->version[0],
+                              .patterns = weft_access__models(call->access, &call->presented)};
+    uint32_t n = weft_router__model_count(call->router);
     if (request->name[0]) {
-        only = find_or_fail(call, request->name, request->version);
-        if (only == UINT32_MAX)
+        filter.model = find_or_fail(call, request->name, request->version);
+        if (filter.model == UINT32_MAX)
             return NULL;
     }
     Inference__ModelStatisticsResponse *r = weft_arena_alloc(arena, sizeof *r);
     inference__model_statistics_response__init(r);
     r->model_stats = weft_arena_array(arena, n + 1, sizeof *r->model_stats);
     for (uint32_t i = 0; i < n; i++)
-        if ((only == UINT32_MAX || only == i) && (!may || may[i]))
+        if (weft_oip__is_listed(call->router, &filter, i))
             r->model_stats[r->n_model_stats++] = put_stats(arena, call->router, i);
     return &r->base;
+}
+
+typedef struct index_list {
+    const weft_grpc_call *call;
+    weft_arena *arena;
+    const char *patterns;
+    WEFT_VEC(Inference__RepositoryIndexResponse__ModelIndex *) models;
+} index_list;
+
+/* A bundle of the folder that is not loaded. */
+static void add_file(void *user, const char *model, const char *version)
+{
+    static char unready_text[] = "UNAVAILABLE", why[] = "not loaded";
+    index_list *l = user;
+    if ((l->patterns && !weft_key__names_model(l->patterns, model)) ||
+        weft_router__find(l->call->router, model, strlen(model), version, strlen(version)) !=
+            UINT32_MAX)
+        return;
+    Inference__RepositoryIndexResponse__ModelIndex *m = weft_arena_alloc(l->arena, sizeof *m);
+    inference__repository_index_response__model_index__init(m);
+    m->name = weft_arena_strdup(l->arena, model);
+    m->version = weft_arena_strdup(l->arena, version);
+    m->state = unready_text;
+    m->reason = why;
+    WEFT_VEC_PUSH(l->arena, &l->models, m);
 }
 
 static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *arena,
@@ -322,23 +351,29 @@ static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *aren
     static char ready_text[] = "READY", unready_text[] = "UNAVAILABLE";
     static char starting_text[] = "its worker is starting";
     const Inference__RepositoryIndexRequest *request = (const void *)in;
-    const bool *may = weft_access__models(call->access, &call->presented);
-    const weft_bundle *bundle = weft_router__bundle(call->router);
+    const weft_oip_filter filter = {
+        .model = UINT32_MAX, .patterns = weft_access__models(call->access, &call->presented)};
+    uint32_t n = weft_router__model_count(call->router);
     Inference__RepositoryIndexResponse *r = weft_arena_alloc(arena, sizeof *r);
     inference__repository_index_response__init(r);
-    r->models = weft_arena_array(arena, bundle->n_program + 1, sizeof *r->models);
-    for (uint32_t i = 0; i < bundle->n_program; i++) {
+    index_list list = {.call = call, .arena = arena, .patterns = filter.patterns};
+    for (uint32_t i = 0; i < n; i++) {
         bool ready = weft_router__is_ready(call->router, i);
-        if ((request->ready && !ready) || (may && !may[i]))
+        if ((request->ready && !ready) || !weft_oip__is_listed(call->router, &filter, i))
             continue;
+        const weft_model_ref ref = weft_router__model(call->router, i);
         Inference__RepositoryIndexResponse__ModelIndex *m = weft_arena_alloc(arena, sizeof *m);
         inference__repository_index_response__model_index__init(m);
-        m->name = (char *)bundle->program[i].name;
-        m->version = model_version;
+        m->name = (char *)ref.program->name;
+        m->version = (char *)ref.version;
         m->state = ready ? ready_text : unready_text;
         m->reason = ready ? nothing : starting_text;
-        r->models[r->n_models++] = m;
+        WEFT_VEC_PUSH(arena, &list.models, m);
     }
+    if (call->repository && !request->ready)
+        weft_repository__list(call->repository, add_file, &list);
+    r->models = list.models.at;
+    r->n_models = list.models.len;
     return &r->base;
 }
 
@@ -349,35 +384,44 @@ static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *aren
 typedef ProtobufCMessage *method_fn(weft_grpc_call *call, weft_arena *arena,
                                     const ProtobufCMessage *in);
 
+/* true: the call is answered later; false: it has its error. */
+typedef bool begin_fn(weft_grpc_call *call, const ProtobufCMessage *in);
+
 struct weft_grpc_method {
     const char *path;
     weft_api_group group;
     const ProtobufCMessageDescriptor *request;
-    method_fn *run; /* NULL: ModelInfer */
+    method_fn *run;  /* NULL: ModelInfer, or `begin` */
+    begin_fn *begin; /* of a method that is answered later */
 };
 
 #define SERVICE "/inference.GRPCInferenceService/"
 
 static const weft_grpc_method methods[] = {
-    {SERVICE "ModelInfer", WEFT_API_INFERENCE, &inference__model_infer_request__descriptor, NULL},
+    {SERVICE "ModelInfer", WEFT_API_INFERENCE, &inference__model_infer_request__descriptor, NULL,
+     NULL},
     {SERVICE "ServerLive", WEFT_API_HEALTH, &inference__server_live_request__descriptor,
-     server_live},
+     server_live, NULL},
     {SERVICE "ServerReady", WEFT_API_HEALTH, &inference__server_ready_request__descriptor,
-     server_ready},
+     server_ready, NULL},
     {SERVICE "ModelReady", WEFT_API_HEALTH, &inference__model_ready_request__descriptor,
-     model_ready},
+     model_ready, NULL},
     {SERVICE "ServerMetadata", WEFT_API_METADATA, &inference__server_metadata_request__descriptor,
-     server_metadata},
+     server_metadata, NULL},
     {SERVICE "ModelMetadata", WEFT_API_METADATA, &inference__model_metadata_request__descriptor,
-     model_metadata},
+     model_metadata, NULL},
     {SERVICE "ModelConfig", WEFT_API_MODEL_CONFIG, &inference__model_config_request__descriptor,
-     model_config},
+     model_config, NULL},
     {SERVICE "ModelStatistics", WEFT_API_STATISTICS,
-     &inference__model_statistics_request__descriptor, model_statistics},
+     &inference__model_statistics_request__descriptor, model_statistics, NULL},
     {SERVICE "RepositoryIndex", WEFT_API_MODEL_REPOSITORY,
-     &inference__repository_index_request__descriptor, repository_index},
+     &inference__repository_index_request__descriptor, repository_index, NULL},
+    {SERVICE "RepositoryModelLoad", WEFT_API_MODEL_REPOSITORY,
+     &inference__repository_model_load_request__descriptor, NULL, weft_grpc__load_model},
+    {SERVICE "RepositoryModelUnload", WEFT_API_MODEL_REPOSITORY,
+     &inference__repository_model_unload_request__descriptor, NULL, weft_grpc__unload_model},
     {"/grpc.health.v1.Health/Check", WEFT_API_HEALTH, &inference__health_check_request__descriptor,
-     health_check},
+     health_check, NULL},
 };
 
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
@@ -416,11 +460,11 @@ static void run_method(const weft_grpc_method *method, weft_grpc_call *call, wef
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
                            const uint8_t *message, size_t len)
 {
-    if (!method->run) {
+    if (weft_grpc__is_infer(method)) {
         weft_grpc__run_infer(call, message, len);
         return;
     }
-    bool too_large;
+    bool too_large, waits = false;
     size_t decoded;
     ProtobufCMessage *in =
         weft_grpc__unpack(method->request, message, len, call->decoded_max, &decoded, &too_large);
@@ -429,23 +473,32 @@ void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
         weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message is malformed");
     else if (!arena)
         weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL, "out of memory");
+    else if (method->begin)
+        waits = method->begin(call, in);
     else
         run_method(method, call, arena, in);
     weft_arena_destroy(arena);
     if (in)
         protobuf_c_message_free_unpacked(in, NULL);
-    call->reply(call);
+    if (!waits)
+        call->reply(call);
 }
 
 bool weft_grpc__is_infer(const weft_grpc_method *method)
 {
-    return !method->run;
+    return !method->run && !method->begin;
 }
 
 void weft_grpc__cancel_call(weft_grpc_call *call)
 {
     if (call->offloaded) {
         call->cancelled = true; /* it ends when it is back */
+        return;
+    }
+    if (call->operation.operation) {
+        weft_deployment__forget(&call->operation);
+        weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the client is gone");
+        call->reply(call);
         return;
     }
     weft_router__abandon(call->router, call->infer->request);

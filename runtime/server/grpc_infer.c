@@ -21,8 +21,6 @@ typedef struct reader {
     char *text;
 } reader;
 
-static char model_version[] = WEFT_SERVE_MODEL_VERSION;
-
 static bool fail(reader *r, weft_answer answer, const char *fmt, ...) WEFT_PRINTF(3, 4);
 
 static bool fail(reader *r, weft_answer answer, const char *fmt, ...)
@@ -280,7 +278,7 @@ void weft_grpc__destroy_infer(weft_grpc_infer *infer)
 {
     if (!infer)
         return;
-    for (uint32_t i = 0; infer->converted && i < infer->program->n_input; i++)
+    for (uint32_t i = 0; infer->converted && i < infer->n_input; i++)
         free(infer->converted[i]);
     weft_request__destroy(infer->request);
     if (infer->in)
@@ -291,30 +289,17 @@ void weft_grpc__destroy_infer(weft_grpc_infer *infer)
     free(infer);
 }
 
-static bool find_model(reader *r, const weft_bundle *bundle, const bool *visible, uint32_t *out)
-{
-    const Inference__ModelInferRequest *in = r->infer->in;
-    uint32_t at = 0;
-    while (at < bundle->n_program && strcmp(bundle->program[at].name, in->model_name) != 0)
-        at++;
-    if (at == bundle->n_program || (visible && !visible[at]))
-        return fail(r, WEFT_ANSWER_NOT_FOUND, "unknown model '%.64s'", in->model_name);
-    if (in->model_version[0] != '\0' && strcmp(in->model_version, model_version) != 0)
-        return fail(r, WEFT_ANSWER_NOT_FOUND, "model '%.64s' has no version '%.16s'",
-                    in->model_name, in->model_version);
-    *out = at;
-    return true;
-}
-
-static bool prepare(reader *r, const weft_bundle *bundle, const bool *visible)
+static bool prepare(reader *r, const weft_model_ref *model)
 {
     weft_grpc_infer *infer = r->infer;
-    uint32_t model = 0;
-    if (!find_model(r, bundle, visible, &model))
-        return false;
-    const weft_bundle_program *p = &bundle->program[model];
+    const weft_bundle_program *p = model->program;
+    /* The name was found without decoding the message. */
+    if (strcmp(infer->in->model_name, p->name) != 0)
+        return fail(r, WEFT_ANSWER_INVALID, "the message names two models");
     infer->program = p;
-    infer->request = weft_request__create(bundle, model);
+    infer->version = model->version;
+    infer->n_input = p->n_input;
+    infer->request = weft_request__create(model);
     infer->has_input = calloc(p->n_input + 1, sizeof *infer->has_input);
     infer->converted = calloc(p->n_input + 1, sizeof *infer->converted);
     infer->output = calloc(p->n_output + 1, sizeof *infer->output);
@@ -327,8 +312,8 @@ static bool prepare(reader *r, const weft_bundle *bundle, const bool *visible)
     return true;
 }
 
-bool weft_grpc__read_infer(const weft_bundle *bundle, const bool *visible, const uint8_t *message,
-                           size_t len, size_t decoded_max, weft_answer *out_answer, char *text,
+bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, size_t len,
+                           size_t decoded_max, weft_answer *out_answer, char *text,
                            weft_grpc_infer **out)
 {
     reader r = {.infer = calloc(1, sizeof *r.infer), .answer = out_answer, .text = text};
@@ -342,7 +327,7 @@ bool weft_grpc__read_infer(const weft_bundle *bundle, const bool *visible, const
         ok = r.infer->in || fail(&r, WEFT_ANSWER_INVALID, "the message %s",
                                  too_large ? "takes too much memory" : "is malformed");
     }
-    ok = ok && prepare(&r, bundle, visible) && read_inputs(&r) && read_outputs(&r);
+    ok = ok && prepare(&r, model) && read_inputs(&r) && read_outputs(&r);
     if (ok)
         *out = r.infer;
     else
@@ -371,7 +356,7 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
         raw[i] = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
     }
     response.model_name = (char *)p->name;
-    response.model_version = model_version;
+    response.model_version = (char *)infer->version;
     response.id = infer->in->id;
     response.n_outputs = response.n_raw_output_contents = n;
     response.outputs = list;
@@ -413,10 +398,55 @@ static void write_answer(weft_grpc_call *call)
                              "the answer does not fit into memory or a message");
 }
 
+/* The call needs its model no more. */
+static void release_model(weft_grpc_call *call)
+{
+    if (!call->holds)
+        return;
+    weft_router__end_use(call->router, call->reads.at);
+    weft_router__release(call->router, call->reads.at);
+    call->holds = false;
+}
+
+/* Chooses the model and version that answer. false: the call has its error. */
+static bool choose_model(weft_grpc_call *call, const uint8_t *message, size_t len)
+{
+    weft_router *router = call->router;
+    const char *patterns = weft_access__models(call->access, &call->presented);
+    weft_grpc_name name, version;
+    const char *wrong = weft_grpc__scan_model(message, len, &name, &version);
+    if (wrong) {
+        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message %s", wrong);
+        return false;
+    }
+    uint32_t at = weft_router__find(router, name.at, name.len, NULL, 0);
+    if (at == UINT32_MAX ||
+        (patterns &&
+         !weft_key__names_model(patterns, weft_router__model(router, at).program->name))) {
+        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown model '%.*s'",
+                             name.len < 64 ? (int)name.len : 64, name.at);
+        return false;
+    }
+    at = version.len ? weft_router__find(router, name.at, name.len, version.at, version.len)
+                     : weft_router__choose(router, at);
+    if (at == UINT32_MAX) {
+        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "model '%.*s' has no version '%.*s'",
+                             name.len < 64 ? (int)name.len : 64, name.at,
+                             version.len < 16 ? (int)version.len : 16, version.at);
+        return false;
+    }
+    weft_router__hold(router, at);
+    weft_router__begin_use(router, at);
+    call->reads = weft_router__model(router, at);
+    call->holds = true;
+    return true;
+}
+
 static void end_call(weft_grpc_call *call)
 {
     weft_grpc_infer *infer = call->infer;
     call->infer = NULL;
+    release_model(call);
     free_infer(call, infer);
     call->reply(call);
 }
@@ -496,9 +526,13 @@ static void submit(weft_grpc_call *call)
 void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t len)
 {
     weft_answer answer = WEFT_ANSWER_INTERNAL;
-    if (!weft_grpc__read_infer(weft_router__bundle(call->router),
-                               weft_access__models(call->access, &call->presented), message, len,
-                               call->decoded_max, &answer, call->text, &call->infer)) {
+    if (!choose_model(call, message, len)) {
+        call->reply(call);
+        return;
+    }
+    if (!weft_grpc__read_infer(&call->reads, message, len, call->decoded_max, &answer, call->text,
+                               &call->infer)) {
+        release_model(call);
         call->status = weft_grpc__status_of(answer);
         call->reply(call);
         return;
@@ -511,17 +545,14 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
 static void drop_bytes(weft_grpc_call *call)
 {
     free(call->bytes);
-    free(call->visible);
     call->bytes = NULL;
-    call->visible = NULL;
 }
 
 static void run_read(weft_job *job)
 {
     weft_grpc_call *call = call_of(job);
-    if (!weft_grpc__read_infer(weft_router__bundle(call->router), call->visible, call->bytes,
-                               call->n_bytes, call->decoded_max, &call->answer, call->text,
-                               &call->infer))
+    if (!weft_grpc__read_infer(&call->reads, call->bytes, call->n_bytes, call->decoded_max,
+                               &call->answer, call->text, &call->infer))
         call->infer = NULL;
     drop_bytes(call);
 }
@@ -536,6 +567,7 @@ static void done_read(weft_job *job)
         return;
     }
     drop_bytes(call);
+    release_model(call);
     if (call->cancelled || !was_run)
         weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the client or the server is going away");
     else
@@ -546,21 +578,17 @@ static void done_read(weft_job *job)
     call->reply(call);
 }
 
-bool weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len)
+void weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len)
 {
-    uint32_t n = weft_router__bundle(call->router)->n_program;
-    const bool *visible = weft_access__models(call->access, &call->presented);
-    /* Copied: the rights may be read again meanwhile. */
-    call->visible = visible ? malloc((size_t)n + 1) : NULL;
-    if (visible && !call->visible)
-        return false;
-    if (visible)
-        memcpy(call->visible, visible, n * sizeof *visible);
+    if (!choose_model(call, message, len)) {
+        free(message);
+        call->reply(call);
+        return;
+    }
     call->bytes = message;
     call->n_bytes = len;
     call->answer = WEFT_ANSWER_INTERNAL;
     call->offloaded = true;
     call->job = (weft_job){.run = run_read, .done = done_read};
     weft_offload__submit(call->offload, &call->job);
-    return true;
 }

@@ -9,6 +9,7 @@
 #define WEFT_RUNTIME_SERVER_GRPC_INT_H
 
 #include "runtime/server/access_int.h"
+#include "runtime/server/deployment_int.h"
 #include "runtime/server/serve_int.h"
 
 #include <nghttp2/nghttp2.h>
@@ -38,6 +39,9 @@ typedef struct weft_grpc_method weft_grpc_method;
 typedef struct weft_grpc_call {
     weft_router *router;
     weft_access *access; /* NULL: an open gate */
+    weft_deployment *deployment;
+    const char *repository;        /* folder that clients may load from; NULL: they may not */
+    weft_operation_wait operation; /* that the call waits for */
     weft_presented presented;
     weft_origin origin;
     uint64_t timeout_us; /* header grpc-timeout; 0: none */
@@ -55,6 +59,8 @@ typedef struct weft_grpc_call {
     uint8_t *message;                    /* with its prefix; owned, freed by free() */
     size_t len;
 
+    weft_model_ref reads;   /* of ModelInfer */
+    bool holds;             /* `reads` is held, and in use */
     bool submitted;         /* its request was given to the router, which logs it */
     weft_grpc_infer *infer; /* while its request belongs to the router */
 
@@ -63,7 +69,6 @@ typedef struct weft_grpc_call {
     weft_job job;
     uint8_t *bytes; /* owned */
     size_t n_bytes;
-    bool *visible; /* owned, see weft_grpc__read_infer; NULL: all */
     weft_answer answer;
     bool offloaded, cancelled;
 } weft_grpc_call;
@@ -74,9 +79,8 @@ const char *weft_grpc__path_of(const weft_grpc_method *method);
 weft_api_group weft_grpc__group_of(const weft_grpc_method *method);
 /* Messages of ModelInfer above this size are read beside the loop. */
 enum { WEFT_GRPC_INLINE_BYTES = 256 << 10 };
-/* The same as weft_grpc__start_call for a large message of ModelInfer, which it takes. false: out
- * of memory, nothing was done. */
-bool weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len);
+/* The same as weft_grpc__start_call for a large message of ModelInfer, which it takes. */
+void weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len);
 bool weft_grpc__is_infer(const weft_grpc_method *method);
 /* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
@@ -91,11 +95,26 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
 
 struct ProtobufCMessage;
 struct ProtobufCMessageDescriptor;
+/* Methods of the model repository (grpc_repository.c). true: the call waits; false: it has its
+ * error.
+ */
+bool weft_grpc__load_model(weft_grpc_call *call, const struct ProtobufCMessage *in);
+bool weft_grpc__unload_model(weft_grpc_call *call, const struct ProtobufCMessage *in);
 /* Packs with a prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__pack(const struct ProtobufCMessage *message, uint8_t **out, size_t *out_len);
 /* Bounds what a ModelInferRequest repeats (grpc_scan.c), in one pass and without memory. NULL: it
  * may be decoded; else what is wrong with it. */
 const char *weft_grpc__scan_infer(const uint8_t *message, size_t len);
+/* Bytes of a message, without a NUL. */
+typedef struct weft_grpc_name {
+    const char *at;
+    size_t len;
+} weft_grpc_name;
+
+/* The model and version that a ModelInferRequest names, found without decoding it; "" where it
+ * names none. NULL: found; else what is wrong with the message. */
+const char *weft_grpc__scan_model(const uint8_t *message, size_t len, weft_grpc_name *out_name,
+                                  weft_grpc_name *out_version);
 /* *out_bytes: what the decoded message takes. NULL: malformed or, *out_too_large set, larger than
  * decoded_max when decoded. The result is freed by protobuf_c_message_free_unpacked(message, NULL).
  */
@@ -109,6 +128,8 @@ struct ProtobufCMessage *weft_grpc__unpack(const struct ProtobufCMessageDescript
 struct weft_grpc_infer {
     struct Inference__ModelInferRequest *in;
     const weft_bundle_program *program;
+    const char *version;
+    uint32_t n_input; /* of the program, which may be gone when the request is freed */
     weft_request *request;
     bool *has_input;
     void **converted; /* by input: data that was converted, owned; NULL: none */
@@ -118,10 +139,10 @@ struct weft_grpc_infer {
     weft_job job; /* frees it beside the loop */
 };
 
-/* `visible`, by model: those that the client may know of; NULL: all. false: the error is in
- * *out_answer and `text` (WEFT_REQUEST_MESSAGE_MAX bytes). */
-bool weft_grpc__read_infer(const weft_bundle *bundle, const bool *visible, const uint8_t *message,
-                           size_t len, size_t decoded_max, weft_answer *out_answer, char *text,
+/* Reads a message that names this model. false: the error is in *out_answer and `text`
+ * (WEFT_REQUEST_MESSAGE_MAX bytes). */
+bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, size_t len,
+                           size_t decoded_max, weft_answer *out_answer, char *text,
                            weft_grpc_infer **out);
 /* Packs the answer with its prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len);

@@ -22,7 +22,10 @@ typedef struct field_rule {
     const struct field_rule *inside; /* its own fields, when it is a message whose parts count */
 } field_rule;
 
-enum { FIELDS_MAX = 8 }; /* of a list */
+enum {
+    FIELDS_MAX = 8,                                                      /* of a list */
+    FIELDS_IN_ALL_MAX = 3 * PORTS_MAX + PARAMETERS_MAX + UNKNOWN_MAX + 3 /* of a request */
+};
 
 static const field_rule parameter[] = {{0, 5, NULL}};
 /* An entry of a map of parameters. */
@@ -106,4 +109,26 @@ const char *weft_grpc__scan_infer(const uint8_t *message, size_t len)
     uint32_t n_unknown = 0;
     scan s = {.at = message, .end = message ? message + len : NULL, .n_unknown = &n_unknown};
     return check(&s, request);
+}
+
+const char *weft_grpc__scan_model(const uint8_t *message, size_t len, weft_grpc_name *out_name,
+                                  weft_grpc_name *out_version)
+{
+    uint32_t n_unknown = 0, n = 0;
+    scan s = {.at = message, .end = message ? message + len : NULL, .n_unknown = &n_unknown};
+    *out_name = *out_version = (weft_grpc_name){.at = ""};
+    while (s.at < s.end) {
+        uint64_t tag = 0;
+        scan inside;
+        if (++n > FIELDS_IN_ALL_MAX)
+            return "takes too much memory: it has too many fields";
+        if (!read_varint(&s, &tag) || !read_value(&s, tag & 7, &inside))
+            return "is malformed";
+        if ((tag >> 3 != 1 && tag >> 3 != 2) || (tag & 7) != WIRE_LENGTH)
+            continue;
+        weft_grpc_name *out = tag >> 3 == 1 ? out_name : out_version;
+        *out = (weft_grpc_name){.at = (const char *)inside.at,
+                                .len = (size_t)(inside.end - inside.at)};
+    }
+    return NULL;
 }

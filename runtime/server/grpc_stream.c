@@ -405,9 +405,10 @@ static void end_request(grpc_stream *s)
     s->state = GRPC_RUNNING;
     count_running(s, 1);
     note_progress(s->connection);
-    if (s->call.offload && s->len > WEFT_GRPC_INLINE_BYTES && weft_grpc__is_infer(s->method) &&
-        weft_grpc__offload_infer(&s->call, message, s->len))
+    if (s->call.offload && s->len > WEFT_GRPC_INLINE_BYTES && weft_grpc__is_infer(s->method)) {
+        weft_grpc__offload_infer(&s->call, message, s->len);
         return;
+    }
     weft_grpc__start_call(s->method, &s->call, message, s->len);
     free(message);
 }
@@ -434,6 +435,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                        .deadline_ns = deadline_of(0),
                        .next = c->streams};
     s->call = (weft_grpc_call){.router = c->grpc->router,
+                               .deployment = c->grpc->front.deployment,
+                               .repository = c->grpc->options->repository,
                                .access = c->grpc->front.access,
                                .decoded_max = 2 * c->grpc->max_message + (1 << 20),
                                .offload = c->grpc->offload,

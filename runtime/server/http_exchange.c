@@ -280,6 +280,16 @@ bool weft_http__end_decode(http_exchange *x)
 
 /* -- Answer --------------------------------------------------------------------------------- */
 
+unsigned weft_http__status_of(weft_answer answer)
+{
+    static const unsigned statuses[] = {
+        [WEFT_ANSWER_OK] = 200,          [WEFT_ANSWER_INVALID] = 400,
+        [WEFT_ANSWER_NOT_FOUND] = 404,   [WEFT_ANSWER_UNSUPPORTED] = 501,
+        [WEFT_ANSWER_UNAVAILABLE] = 503, [WEFT_ANSWER_OVERLOADED] = 503,
+        [WEFT_ANSWER_INTERNAL] = 500};
+    return statuses[answer];
+}
+
 void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...)
 {
     va_list ap;
@@ -434,10 +444,22 @@ size_t weft_http__write_head(http_exchange *x, const char *option, char *out, si
     return t.len < size ? t.len : 0;
 }
 
+void weft_http__end_use(http_exchange *x)
+{
+    if (x->in_use)
+        weft_router__end_use(x->http->router, x->model);
+    x->in_use = false;
+}
+
 void weft_http__free_exchange(http_exchange *x)
 {
     drop_tensors(x);
     weft_oip__destroy_infer(x->infer);
+    weft_http__end_use(x);
+    if (x->route && x->model != UINT32_MAX)
+        weft_router__release(x->http->router, x->model);
+    weft_deployment__forget(&x->operation);
+    free(x->name);
     drop_plain(x);
     release(x, x->charged);
     weft_peers__release(&x->http->peers, x->peer);

@@ -9,6 +9,7 @@
 #define WEFT_RUNTIME_SERVER_HTTP_INT_H
 
 #include "runtime/server/access_int.h"
+#include "runtime/server/deployment_int.h"
 #include "runtime/server/http1_parse.h"
 #include "runtime/server/oip_int.h"
 
@@ -97,8 +98,12 @@ struct http_exchange {
     weft_presented presented;
     weft_origin origin;
     const http_route *route; /* NULL: none was found, the exchange has its error */
-    uint32_t model;          /* of the route; UINT32_MAX: none */
-    uint64_t announced;      /* bytes of the body; 0: unknown */
+    char *name;              /* what "?" of the route names; owned; NULL: nothing */
+    weft_operation_wait operation;
+    uint32_t model;     /* of the route, held; UINT32_MAX: none */
+    bool any_version;   /* the path names none */
+    bool in_use;        /* weft_router__begin_use */
+    uint64_t announced; /* bytes of the body; 0: unknown */
     char *body;
     size_t len, cap;
     bool compressed;             /* gzip or deflate */
@@ -109,7 +114,8 @@ struct http_exchange {
     bool waiting;            /* the request belongs to the router, or to `job` */
     bool offloaded;          /* to `job` */
     weft_job job;
-    weft_answer answer; /* of `job`, which read the request */
+    weft_answer answer;   /* of `job`, which read the request */
+    weft_model_ref reads; /* the model of `infer` */
     weft_oip_infer *infer;
     unsigned status; /* 0: not decided */
     char *reply;     /* body of the answer, owned; NULL: `error` is the answer */
@@ -143,6 +149,8 @@ bool weft_http__hold_outputs(http_exchange *x);
 bool weft_http__begin_decode(http_exchange *x);
 void weft_http__decode(http_exchange *x);
 bool weft_http__end_decode(http_exchange *x);
+/* The status of an answer of the router. */
+unsigned weft_http__status_of(weft_answer answer);
 void weft_http__fail(http_exchange *x, unsigned status, const char *fmt, ...) WEFT_PRINTF(3, 4);
 void weft_http__fail_size(http_exchange *x);
 /* Takes ownership of `text`; NULL is answered as "out of memory". */
@@ -151,6 +159,8 @@ void weft_http__reply(http_exchange *x, unsigned status, char *text, const char 
  * Connection, "" for none. */
 size_t weft_http__write_head(http_exchange *x, const char *option, char *out, size_t size);
 void weft_http__free_exchange(http_exchange *x);
+/* The model is not needed for a request any more. */
+void weft_http__end_use(http_exchange *x);
 
 /* -- Routes (http_routes.c) ----------------------------------------------------------------- */
 
@@ -164,6 +174,11 @@ void weft_http__run(http_exchange *x);
 /* A line of the access log for an exchange that is answered; inferences have theirs by the router.
  */
 void weft_http__log(const http_exchange *x);
+/* -- The model repository (http_repository.c) -- */
+/* Loads or unloads model x->name; the exchange waits for the end. */
+void weft_http__change_model(http_exchange *x, bool loads);
+void weft_http__list_models(http_exchange *x);
+
 /* The client of a waiting exchange is gone: it is freed, now or later. */
 void weft_http__abandon(http_exchange *x);
 

@@ -11,12 +11,13 @@ typedef struct target {
     http_exchange *x;
     weft_router *router;
     uint32_t model;
+    bool any_version;
 } target;
 
 typedef void route_fn(const target *t);
 
-/* By model: whether the client may know of it; NULL: all. */
-static const bool *visible(const http_exchange *x)
+/* Patterns of the models that the client may know of; NULL: all. */
+static const char *visible(const http_exchange *x)
 {
     return weft_access__models(x->http->front.access, &x->presented);
 }
@@ -45,41 +46,44 @@ static void get_server(const target *t)
     reply_json(t, weft_oip__server_metadata());
 }
 
-static const weft_bundle_program *program_of(const target *t)
-{
-    return &weft_router__bundle(t->router)->program[t->model];
-}
-
 static void get_model(const target *t)
 {
-    reply_json(t, weft_oip__model_metadata(program_of(t)));
+    reply_json(t, weft_oip__model_metadata(t->router, t->model));
 }
 
 static void get_model_ready(const target *t)
 {
-    bool ready = weft_router__is_ready(t->router, t->model) && !weft_router__is_draining(t->router);
+    bool ready = (t->any_version ? weft_router__versions_ready(t->router, t->model)
+                                 : weft_router__is_ready(t->router, t->model)) &&
+                 !weft_router__is_draining(t->router);
     weft_http__reply(t->x, ready ? 200 : 400, weft_oip__model_ready(t->router, t->model, ready),
                      "application/json");
 }
 
 static void get_model_config(const target *t)
 {
-    reply_json(t, weft_oip__model_config(program_of(t)));
+    reply_json(t, weft_oip__model_config(weft_router__model(t->router, t->model).program));
 }
 
 static void get_stats(const target *t)
 {
-    reply_json(t, weft_oip__model_stats(t->router, t->model, visible(t->x)));
+    const weft_oip_filter filter = {t->model, t->any_version, visible(t->x)};
+    reply_json(t, weft_oip__model_stats(t->router, &filter));
 }
 
 static void post_index(const target *t)
 {
-    reply_json(t, weft_oip__repository_index(t->router, visible(t->x)));
+    weft_http__list_models(t->x);
 }
 
-static void refuse_control(const target *t)
+static void post_load(const target *t)
 {
-    weft_http__fail(t->x, 400, "loading and unloading is off: the models are those of the bundle");
+    weft_http__change_model(t->x, true);
+}
+
+static void post_unload(const target *t)
+{
+    weft_http__change_model(t->x, false);
 }
 
 static void refuse_unsupported(const target *t)
@@ -88,16 +92,6 @@ static void refuse_unsupported(const target *t)
 }
 
 /* -- Inference ------------------------------------------------------------------------------ */
-
-static unsigned status_of(weft_answer answer)
-{
-    static const unsigned statuses[] = {
-        [WEFT_ANSWER_OK] = 200,          [WEFT_ANSWER_INVALID] = 400,
-        [WEFT_ANSWER_NOT_FOUND] = 404,   [WEFT_ANSWER_UNSUPPORTED] = 501,
-        [WEFT_ANSWER_UNAVAILABLE] = 503, [WEFT_ANSWER_OVERLOADED] = 503,
-        [WEFT_ANSWER_INTERNAL] = 500};
-    return statuses[answer];
-}
 
 /* Larger JSON, the JSON of larger tensors, and larger compressed bodies are read and written beside
  * the loop. */
@@ -109,7 +103,7 @@ static void write_answer(http_exchange *x)
     weft_buf out = {0};
     size_t json_len = 0;
     if (r->answer != WEFT_ANSWER_OK) {
-        weft_http__fail(x, status_of(r->answer), "%s", r->message);
+        weft_http__fail(x, weft_http__status_of(r->answer), "%s", r->message);
         if (r->answer == WEFT_ANSWER_OVERLOADED) {
             uint64_t s = r->retry_after_ns / 1000000000u + 1;
             snprintf(x->retry, sizeof x->retry, "Retry-After: %llu\r\n", (unsigned long long)s);
@@ -119,7 +113,7 @@ static void write_answer(http_exchange *x)
     }
     if (!weft_oip__write_infer(x->infer, &out, &json_len, &r->answer, r->message)) {
         weft_buf_finish(&out);
-        weft_http__fail(x, status_of(r->answer), "%s", r->message);
+        weft_http__fail(x, weft_http__status_of(r->answer), "%s", r->message);
         return;
     }
     bool binary = json_len != out.len;
@@ -164,7 +158,10 @@ void weft_http__abandon(http_exchange *x)
 {
     x->resume = NULL;
     x->connection = NULL;
-    if (!x->offloaded)
+    if (x->operation.operation) {
+        weft_deployment__forget(&x->operation);
+        weft_http__free_exchange(x);
+    } else if (!x->offloaded)
         weft_router__abandon(x->http->router, x->infer->request);
 }
 
@@ -200,6 +197,7 @@ static void on_done(weft_request *request)
 {
     http_exchange *x = request->user;
     bool was_waiting = x->waiting;
+    weft_http__end_use(x);
     x->waiting = false;
     if (was_waiting && !x->resume) {
         weft_http__free_exchange(x);
@@ -250,7 +248,7 @@ static bool take_request(http_exchange *x)
     if (x->infer && weft_http__hold_inputs(x))
         return true;
     if (!x->infer)
-        x->status = status_of(x->answer);
+        x->status = weft_http__status_of(x->answer);
     weft_oip__destroy_infer(x->infer);
     x->infer = NULL;
     return false;
@@ -259,16 +257,37 @@ static bool take_request(http_exchange *x)
 /* Reads the body into a request; x->infer is NULL on an error. */
 static void read_body(http_exchange *x)
 {
-    const weft_bundle *bundle = weft_router__bundle(x->http->router);
+    const weft_model_ref *m = &x->reads;
     size_t json_len;
     bool raw;
     read_json_len(x, &json_len, &raw);
     bool ok =
-        raw ? weft_oip__read_raw(bundle, x->model, x->body, x->len, &x->answer, x->error, &x->infer)
-            : weft_oip__read_infer(bundle, x->model, x->body, x->len, json_len, &x->answer,
-                                   x->error, &x->infer);
+        raw ? weft_oip__read_raw(m, x->body, x->len, &x->answer, x->error, &x->infer)
+            : weft_oip__read_infer(m, x->body, x->len, json_len, &x->answer, x->error, &x->infer);
     if (!ok)
         x->infer = NULL;
+}
+
+/* Chooses the version that answers, now that the body is here: the model may have been replaced
+ * since its path was read. false: it has been unloaded; the exchange has its error. */
+static bool choose_model(http_exchange *x)
+{
+    weft_router *router = x->http->router;
+    const weft_model_ref was = weft_router__model(router, x->model);
+    uint32_t at = weft_router__find(router, was.program->name, strlen(was.program->name),
+                                    was.version, x->any_version ? 0 : strlen(was.version));
+    if (at == UINT32_MAX) {
+        weft_http__fail(x, 404, "model '%.128s' has been unloaded", was.program->name);
+        return false;
+    }
+    at = x->any_version ? weft_router__choose(router, at) : at;
+    weft_router__hold(router, at);
+    weft_router__release(router, x->model);
+    x->model = at;
+    weft_router__begin_use(router, at);
+    x->in_use = true;
+    x->reads = weft_router__model(router, at);
+    return true;
 }
 
 static void run_read(weft_job *job)
@@ -285,6 +304,7 @@ static void done_read(weft_job *job)
         submit(x);
         return;
     }
+    weft_http__end_use(x);
     x->waiting = false;
     x->resume(x);
 }
@@ -298,13 +318,17 @@ static void post_infer(const target *t)
         weft_http__fail(x, 400, "wrong Inference-Header-Content-Length");
         return;
     }
+    if (!choose_model(x))
+        return;
     if (!raw && json_len > INLINE_BYTES && x->http->offload) {
         offload(x, json_len, run_read, done_read);
         return;
     }
     read_body(x);
-    if (!take_request(x))
+    if (!take_request(x)) {
+        weft_http__end_use(x);
         return;
+    }
     /* `done` may be called inside submit; it then sets the status, and there is nothing to wait
      * for.
      */
@@ -377,10 +401,8 @@ static const http_route routes[] = {
     {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/versions/#/infer", post_infer, HTTP_API},
     {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/index", post_index, HTTP_API},
     {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/?/index", post_index, HTTP_API},
-    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/load", refuse_control,
-     HTTP_API},
-    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/unload", refuse_control,
-     HTTP_API},
+    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/load", post_load, HTTP_API},
+    {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/unload", post_unload, HTTP_API},
     {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/generate", refuse_unsupported, HTTP_API},
     {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/generate_stream", refuse_unsupported, HTTP_API},
     {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/status", refuse_unsupported,
@@ -406,10 +428,11 @@ static const http_route routes[] = {
 
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 
-static bool matches(const http1_path *p, const char *pattern, int *out_model, int *out_version)
+static bool matches(const http1_path *p, const char *pattern, int *out_model, int *out_version,
+                    int *out_name)
 {
     uint32_t i = 0;
-    *out_model = *out_version = -1;
+    *out_model = *out_version = *out_name = -1;
     for (; *pattern; i++) {
         size_t len = strcspn(pattern, "/");
         if (i == p->n)
@@ -421,6 +444,8 @@ static bool matches(const http1_path *p, const char *pattern, int *out_model, in
             *out_model = (int)i;
         if (*pattern == '#')
             *out_version = (int)i;
+        if (*pattern == '?')
+            *out_name = (int)i;
         pattern += len;
         pattern += *pattern == '/';
     }
@@ -446,21 +471,27 @@ static bool is_admitted(http_exchange *x, unsigned port, const http_route *r)
  * of; the exchange has its error. */
 static bool find_target(target *t, const http1_path *p, int model, int version)
 {
-    if (model >= 0) {
-        const bool *may = visible(t->x);
-        t->model = weft_router__find(t->router, p->at[model], p->len[model]);
-        if (t->model == UINT32_MAX || (may && !may[t->model])) {
-            weft_http__fail(t->x, 404, "there is no model '%.*s'",
-                            p->len[model] < 128 ? (int)p->len[model] : 128, p->at[model]);
-            return false;
-        }
-    }
-    static const char only[] = WEFT_SERVE_MODEL_VERSION;
-    if (version >= 0 && (p->len[version] != sizeof only - 1 ||
-                         memcmp(p->at[version], only, sizeof only - 1) != 0)) {
-        weft_http__fail(t->x, 404, "there is only version %s of a model", only);
+    if (model < 0)
+        return true;
+    const char *name = p->at[model], *patterns = visible(t->x);
+    size_t len = p->len[model], version_len = version < 0 ? 0 : p->len[version];
+    int shown = len < 128 ? (int)len : 128;
+    uint32_t at = weft_router__find(t->router, name, len, NULL, 0);
+    if (at == UINT32_MAX ||
+        (patterns &&
+         !weft_key__names_model(patterns, weft_router__model(t->router, at).program->name))) {
+        weft_http__fail(t->x, 404, "there is no model '%.*s'", shown, name);
         return false;
     }
+    t->any_version = version < 0;
+    if (version >= 0 && version_len > 0)
+        at = weft_router__find(t->router, name, len, p->at[version], version_len);
+    if (at == UINT32_MAX || (version >= 0 && version_len == 0)) {
+        weft_http__fail(t->x, 404, "model '%.*s' has no version '%.*s'", shown, name,
+                        version_len < 32 ? (int)version_len : 32, p->at[version]);
+        return false;
+    }
+    t->model = at;
     return true;
 }
 
@@ -483,8 +514,8 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
     for (size_t i = 0; i < N_ROUTES && p.n <= HTTP1_SEGMENTS_MAX; i++) {
         const http_route *r = &routes[i];
         target t = {.x = x, .router = x->http->router, .model = UINT32_MAX};
-        int model, version;
-        if (!(r->ports & port) || !matches(&p, r->pattern, &model, &version))
+        int model, version, name;
+        if (!(r->ports & port) || !matches(&p, r->pattern, &model, &version, &name))
             continue;
         get = get || r->method == HTTP1_GET;
         post = post || r->method == HTTP1_POST;
@@ -493,6 +524,10 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
         if (is_admitted(x, port, r) && find_target(&t, &p, model, version)) {
             x->route = r;
             x->model = t.model;
+            x->any_version = t.any_version;
+            x->name = name < 0 ? NULL : strndup(p.at[name], p.len[name]);
+            if (t.model != UINT32_MAX)
+                weft_router__hold(t.router, t.model);
         }
         return;
     }
@@ -525,7 +560,8 @@ bool weft_http__is_reserved(const http_route *route)
 
 static void run_route(http_exchange *x)
 {
-    const target t = {.x = x, .router = x->http->router, .model = x->model};
+    const target t = {
+        .x = x, .router = x->http->router, .model = x->model, .any_version = x->any_version};
     x->route->fn(&t);
 }
 

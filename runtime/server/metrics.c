@@ -22,53 +22,54 @@ static double value_of(const weft_model_stats *s, size_t which, bool nv)
 
 static void put_family(const weft_router *router, size_t which, bool nv, weft_buf *out)
 {
-    const weft_bundle *bundle = weft_router__bundle(router);
     const char *name = nv ? metrics[which].nv_name : metrics[which].name;
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[which].help, name,
                     metrics[which].type);
-    for (uint32_t i = 0; i < bundle->n_program; i++) {
+    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
+        const weft_model_ref ref = weft_router__model(router, i);
+        if (!weft_router__is_shown(router, i))
+            continue;
         /* Model names consist of [A-Za-z0-9_.-]: no character needs an escape. */
-        weft_buf_printf(out, "%s{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\"} ", name,
-                        bundle->program[i].name);
+        weft_buf_printf(out, "%s{model=\"%s\",version=\"%s\"} ", name, ref.program->name,
+                        ref.version);
         weft_buf_put_f64(out, value_of(weft_router__stats(router, i), which, nv));
         weft_buf_putc(out, '\n');
     }
 }
 
 /* Counts are of all durations up to a boundary. */
-static void put_histogram(const char *name, const char *model, const weft_histogram *h,
+static void put_histogram(const char *name, const weft_model_ref *ref, const weft_histogram *h,
                           weft_buf *out)
 {
+    const char *model = ref->program->name, *version = ref->version;
     uint64_t n = 0;
     for (uint32_t i = 0; i <= h->n; i++) {
         n += h->count[i];
-        weft_buf_printf(out,
-                        "%s_bucket{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\",le=\"",
-                        name, model);
+        weft_buf_printf(out, "%s_bucket{model=\"%s\",version=\"%s\",le=\"", name, model, version);
         if (i < h->n)
             weft_buf_put_f64(out, h->bound_s[i]);
         else
             weft_buf_puts(out, "+Inf");
         weft_buf_printf(out, "\"} %llu\n", (unsigned long long)n);
     }
-    weft_buf_printf(out, "%s_sum{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\"} ", name,
-                    model);
+    weft_buf_printf(out, "%s_sum{model=\"%s\",version=\"%s\"} ", name, model, version);
     weft_buf_put_f64(out, (double)h->sum_ns * 1e-9);
-    weft_buf_printf(out, "\n%s_count{model=\"%s\",version=\"" WEFT_SERVE_MODEL_VERSION "\"} %llu\n",
-                    name, model, (unsigned long long)n);
+    weft_buf_printf(out, "\n%s_count{model=\"%s\",version=\"%s\"} %llu\n", name, model, version,
+                    (unsigned long long)n);
 }
 
 static void put_histograms(const weft_router *router, bool queued, weft_buf *out)
 {
-    const weft_bundle *bundle = weft_router__bundle(router);
     const char *name = queued ? "weft_queue_duration_seconds" : "weft_request_duration_seconds";
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s histogram\n", name,
                     queued ? "Time of successful requests in the queue"
                            : "Time from arrival to answer of successful requests",
                     name);
-    for (uint32_t i = 0; i < bundle->n_program; i++) {
+    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
         const weft_model_stats *s = weft_router__stats(router, i);
-        put_histogram(name, bundle->program[i].name, queued ? &s->queued : &s->duration, out);
+        const weft_model_ref ref = weft_router__model(router, i);
+        if (weft_router__is_shown(router, i))
+            put_histogram(name, &ref, queued ? &s->queued : &s->duration, out);
     }
 }
 

@@ -18,6 +18,7 @@ typedef struct weft_oip_output {
 typedef struct weft_oip_infer {
     weft_request *request;
     const weft_bundle_program *program;
+    const char *version;
     char *id;        /* owned; NULL: none */
     bool *has_input; /* by input */
     void **in_data;  /* by input: owned heap data; NULL: the tensor refers to the body */
@@ -28,12 +29,11 @@ typedef struct weft_oip_infer {
 /* Reads a body: `json_len` bytes of JSON, then binary tensors. Binary tensors refer to `body`,
  * which must outlive the request. false: the error is in *out_answer and `message`
  * (WEFT_REQUEST_MESSAGE_MAX bytes). */
-bool weft_oip__read_infer(const weft_bundle *bundle, uint32_t model, char *body, size_t len,
-                          size_t json_len, weft_answer *out_answer, char *message,
-                          weft_oip_infer **out);
+bool weft_oip__read_infer(const weft_model_ref *model, char *body, size_t len, size_t json_len,
+                          weft_answer *out_answer, char *message, weft_oip_infer **out);
 /* Reads a raw binary request: the body is the data of the only input, batch 1; all outputs are
  * binary. */
-bool weft_oip__read_raw(const weft_bundle *bundle, uint32_t model, char *body, size_t len,
+bool weft_oip__read_raw(const weft_model_ref *model, char *body, size_t len,
                         weft_answer *out_answer, char *message, weft_oip_infer **out);
 void weft_oip__destroy_infer(weft_oip_infer *infer);
 /* Writes the body of the answer. *out_json_len: length of its JSON, the whole body when no output
@@ -48,13 +48,24 @@ char *weft_oip__server_metadata(void);
 char *weft_oip__server_ready(const weft_router *router, bool ready, bool detailed);
 /* Makes documents that lack a part NULL; called once, before the first. */
 void weft_oip__watch_memory(void);
-char *weft_oip__model_metadata(const weft_bundle_program *program);
+char *weft_oip__model_metadata(const weft_router *router, uint32_t model);
 /* `why` of it tells what its workers do when it is not ready. */
 char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
-/* UINT32_MAX: all models. `visible`, by model: those that the client may know of; NULL: all. */
-char *weft_oip__model_stats(const weft_router *router, uint32_t model, const bool *visible);
-char *weft_oip__repository_index(const weft_router *router, const bool *visible);
+
+/* Models to list. */
+typedef struct weft_oip_filter {
+    uint32_t model;       /* UINT32_MAX: all */
+    bool any_version;     /* all versions of the model */
+    const char *patterns; /* of names that the client may know of; NULL: all */
+} weft_oip_filter;
+
+bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *filter, uint32_t model);
+char *weft_oip__model_stats(const weft_router *router, const weft_oip_filter *filter);
+/* `ready`: only models that are ready; `folder`: also bundles there that are not loaded; may be
+ * NULL. */
+char *weft_oip__repository_index(const weft_router *router, const weft_oip_filter *filter,
+                                 bool ready, const char *folder);
 char *weft_oip__error(const char *text);
 
 /* A dim of a shape in metadata: -1 when it varies. */

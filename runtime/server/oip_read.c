@@ -321,14 +321,15 @@ static bool read_outputs(weft_oip__reader *r)
 
 /* -- The request ---------------------------------------------------------------------------- */
 
-static weft_oip_infer *create_infer(const weft_bundle *bundle, uint32_t model)
+static weft_oip_infer *create_infer(const weft_model_ref *model)
 {
-    const weft_bundle_program *p = &bundle->program[model];
+    const weft_bundle_program *p = model->program;
     weft_oip_infer *infer = calloc(1, sizeof *infer);
     if (!infer)
         return NULL;
     infer->program = p;
-    infer->request = weft_request__create(bundle, model);
+    infer->version = model->version;
+    infer->request = weft_request__create(model);
     infer->has_input = calloc(p->n_input + 1, sizeof *infer->has_input);
     infer->in_data = calloc(p->n_input + 1, sizeof *infer->in_data);
     infer->output = calloc(p->n_output + 1, sizeof *infer->output);
@@ -419,9 +420,8 @@ static bool read_request(weft_oip__reader *r)
     return check_inputs(r) && read_outputs(r);
 }
 
-bool weft_oip__read_infer(const weft_bundle *bundle, uint32_t model, char *body, size_t len,
-                          size_t json_len, weft_answer *out_answer, char *message,
-                          weft_oip_infer **out)
+bool weft_oip__read_infer(const weft_model_ref *model, char *body, size_t len, size_t json_len,
+                          weft_answer *out_answer, char *message, weft_oip_infer **out)
 {
     weft_oip__reader r = {.body = body,
                           .len = len,
@@ -430,7 +430,7 @@ bool weft_oip__read_infer(const weft_bundle *bundle, uint32_t model, char *body,
                           .answer = out_answer,
                           .message = message,
                           .root = {.binary = -1, .binary_output = -1},
-                          .infer = create_infer(bundle, model)};
+                          .infer = create_infer(model)};
     bool ok = r.infer
                   ? json_len <= len || weft_oip__refuse(&r, WEFT_ANSWER_INVALID,
                                                         "the JSON header is longer than the body")
@@ -477,14 +477,14 @@ static bool derive_shape(weft_oip__reader *r, weft_tensor *t)
     return true;
 }
 
-bool weft_oip__read_raw(const weft_bundle *bundle, uint32_t model, char *body, size_t len,
+bool weft_oip__read_raw(const weft_model_ref *model, char *body, size_t len,
                         weft_answer *out_answer, char *message, weft_oip_infer **out)
 {
     weft_oip__reader r = {.body = body,
                           .len = len,
                           .answer = out_answer,
                           .message = message,
-                          .infer = create_infer(bundle, model)};
+                          .infer = create_infer(model)};
     bool ok = true;
     if (!r.infer)
         ok = weft_oip__refuse(&r, WEFT_ANSWER_INTERNAL, "out of memory");

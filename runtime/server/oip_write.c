@@ -1,6 +1,8 @@
 /* Answers of the Open Inference Protocol: infer responses, metadata, configuration, statistics.
  * Infer responses are written directly, because jansson would allocate an object for each number;
  * all others use jansson. */
+#include "runtime/server/access_int.h"
+#include "runtime/server/deployment_int.h"
 #include "runtime/server/oip_int.h"
 
 #include <inttypes.h>
@@ -9,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char version[] = WEFT_SERVE_MODEL_VERSION;
 
 /* Bytes of the UTF-8 sequence at the start of `s`, a NUL-terminated string; 0: not valid UTF-8. */
 static size_t measure_utf8(const unsigned char *s)
@@ -127,7 +127,9 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
     const weft_bundle_program *p = infer->program;
     weft_buf_puts(out, "{\"model_name\":");
     put_json_string(out, p->name);
-    weft_buf_puts(out, ",\"model_version\":\"" WEFT_SERVE_MODEL_VERSION "\"");
+    weft_buf_puts(out, ",\"model_version\":\"");
+    weft_buf_puts(out, infer->version);
+    weft_buf_putc(out, '"');
     if (infer->id) {
         weft_buf_puts(out, ",\"id\":");
         put_json_string(out, infer->id);
@@ -247,9 +249,13 @@ static json_t *list_ports(const weft_bundle_program *p, const weft_bundle_port *
     return list;
 }
 
-char *weft_oip__model_metadata(const weft_bundle_program *p)
+char *weft_oip__model_metadata(const weft_router *router, uint32_t model)
 {
-    return dump(json_pack("{s:s, s:[s], s:s, s:o, s:o}", "name", p->name, "versions", version,
+    const weft_bundle_program *p = weft_router__model(router, model).program;
+    json_t *versions = json_array();
+    for (uint32_t i = UINT32_MAX; (i = weft_router__next_version(router, model, i)) != UINT32_MAX;)
+        json_array_append_new(versions, json_string(weft_router__model(router, i).version));
+    return dump(json_pack("{s:s, s:o, s:s, s:o, s:o}", "name", p->name, "versions", versions,
                           "platform", WEFT_SERVE_PLATFORM, "inputs",
                           list_ports(p, p->input, p->n_input, false, 0), "outputs",
                           list_ports(p, p->output, p->n_output, false, 0)));
@@ -274,7 +280,7 @@ char *weft_oip__server_ready(const weft_router *router, bool ready, bool detaile
 char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready)
 {
     char why[512];
-    const weft_bundle_program *p = &weft_router__bundle(router)->program[model];
+    const weft_bundle_program *p = weft_router__model(router, model).program;
     json_t *root = json_pack("{s:s, s:b}", "name", p->name, "ready", (int)ready);
     weft_router__explain(router, model, why, sizeof why);
     if (why[0])
@@ -317,6 +323,7 @@ static json_t *pack_batches(const weft_model_stats *s)
 static json_t *pack_stats(const weft_router *router, uint32_t model)
 {
     const weft_model_stats *s = weft_router__stats(router, model);
+    const weft_model_ref ref = weft_router__model(router, model);
     const weft_duration none = {0};
     json_t *inference =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "success", pack_duration(s->success),
@@ -324,35 +331,66 @@ static json_t *pack_stats(const weft_router *router, uint32_t model)
                   pack_duration(s->compute_input), "compute_infer", pack_duration(s->compute_infer),
                   "compute_output", pack_duration(s->compute_output), "cache_hit",
                   pack_duration(none), "cache_miss", pack_duration(none));
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:[], s:{}}", "name",
-                     weft_router__bundle(router)->program[model].name, "version", version,
-                     "last_inference", (json_int_t)s->last_inference_ms, "inference_count",
-                     (json_int_t)s->inference_count, "execution_count",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:[], s:{}}", "name", ref.program->name,
+                     "version", ref.version, "last_inference", (json_int_t)s->last_inference_ms,
+                     "inference_count", (json_int_t)s->inference_count, "execution_count",
                      (json_int_t)s->execution_count, "inference_stats", inference, "batch_stats",
                      pack_batches(s), "memory_usage", "response_stats");
 }
 
-char *weft_oip__model_stats(const weft_router *router, uint32_t model, const bool *visible)
+bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *f, uint32_t model)
+{
+    if (!weft_router__is_shown(router, model))
+        return false;
+    const char *name = weft_router__model(router, model).program->name;
+    bool asked =
+        f->model == UINT32_MAX || f->model == model ||
+        (f->any_version && strcmp(weft_router__model(router, f->model).program->name, name) == 0);
+    return asked && (!f->patterns || weft_key__names_model(f->patterns, name));
+}
+
+char *weft_oip__model_stats(const weft_router *router, const weft_oip_filter *filter)
 {
     json_t *list = json_array();
-    for (uint32_t i = 0; i < weft_router__bundle(router)->n_program; i++)
-        if ((model == UINT32_MAX || model == i) && (!visible || visible[i]))
+    for (uint32_t i = 0; i < weft_router__model_count(router); i++)
+        if (weft_oip__is_listed(router, filter, i))
             json_array_append_new(list, pack_stats(router, i));
     return dump(json_pack("{s:o}", "model_stats", list));
 }
 
-char *weft_oip__repository_index(const weft_router *router, const bool *visible)
+typedef struct index_list {
+    const weft_router *router;
+    const weft_oip_filter *filter;
+    json_t *list;
+} index_list;
+
+static void add_file(void *user, const char *model, const char *version)
+{
+    const index_list *l = user;
+    if ((l->filter->patterns && !weft_key__names_model(l->filter->patterns, model)) ||
+        weft_router__find(l->router, model, strlen(model), version, strlen(version)) != UINT32_MAX)
+        return;
+    json_array_append_new(l->list,
+                          json_pack("{s:s, s:s, s:s, s:s}", "name", model, "version", version,
+                                    "state", "UNAVAILABLE", "reason", "not loaded"));
+}
+
+char *weft_oip__repository_index(const weft_router *router, const weft_oip_filter *filter,
+                                 bool only_ready, const char *folder)
 {
     json_t *list = json_array();
-    const weft_bundle *bundle = weft_router__bundle(router);
-    for (uint32_t i = 0; i < bundle->n_program; i++) {
+    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
         bool ready = weft_router__is_ready(router, i);
-        if (visible && !visible[i])
+        if (!weft_oip__is_listed(router, filter, i) || (only_ready && !ready))
             continue;
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name",
-                                              bundle->program[i].name, "version", version, "state",
+        const weft_model_ref ref = weft_router__model(router, i);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", ref.program->name,
+                                              "version", ref.version, "state",
                                               ready ? "READY" : "UNAVAILABLE", "reason",
                                               ready ? "" : "its worker is starting"));
     }
+    index_list l = {.router = router, .filter = filter, .list = list};
+    if (folder && !only_ready)
+        weft_repository__list(folder, add_file, &l);
     return dump(list);
 }

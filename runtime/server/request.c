@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-weft_request *weft_request__create(const weft_bundle *bundle, uint32_t model)
+weft_request *weft_request__create(const weft_model_ref *model)
 {
-    const weft_bundle_program *p = &bundle->program[model];
+    const weft_bundle_program *p = model->program;
     /* One block: the request, its inputs, its outputs. */
     weft_request *r =
         calloc(1, sizeof *r + ((size_t)p->n_input + p->n_output) * sizeof(weft_tensor));
     if (!r)
         return NULL;
-    r->model = model;
+    r->model = model->at;
     r->in = (weft_tensor *)(r + 1);
     r->out = r->in + p->n_input;
     return r;

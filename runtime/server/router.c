@@ -25,7 +25,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SPARE_WORKERS = 16 }; /* places for new workers, beside as many as there are */
+/* Places for new workers, beside as many as there are; places for models. */
+enum { SPARE_WORKERS = 16, SPARE_PER_SLICE = 4, MODELS_MAX = 8192 };
 
 static const uint64_t scan_every_ns = 20000000, pulse_every_ns = 100000000;
 static const uint64_t hung_grace_ns = 5000000000u;
@@ -51,6 +52,7 @@ static void log_request(const weft_router *router, const weft_request *r, uint64
     weft_spans__put_hex(o->context.trace, sizeof o->context.trace, trace);
     WEFT_LOG(WEFT_LOG_ACCESS, "request",
              {.key = "model", .text = router->model[r->model].program->name},
+             {.key = "version", .text = router->model[r->model].version},
              {.key = "id", .text = r->id ? r->id : ""}, {.key = "trace", .text = trace},
              {.key = "peer", .text = o->peer}, {.key = "over", .text = o->over ? o->over : ""},
              {.key = "key", .text = o->key}, {.key = "answer", .text = answer_names[r->answer]},
@@ -209,7 +211,8 @@ static double delay_us(const weft_router *router)
 static router_model *first_due(weft_router *router, const router_worker *worker, uint64_t now_ns)
 {
     router_model *best = NULL;
-    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
+    const router_bundle *b = worker->bundle;
+    for (uint32_t i = b->first; i < b->first + b->bundle->n_program; i++) {
         router_model *m = &router->model[i];
         if (worker->serves[i] && m->head && weft_batch__is_due(m, delay_us(router), now_ns) &&
             (!best || weft_admission__goes_first(m, best, now_ns)))
@@ -248,10 +251,10 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
                                .must = model,
                                .delay_us = delay_us(router),
                                .now_ns = now_ns};
-    w->joint = weft_joint__find(&router->joints, &query, part);
+    w->joint = weft_joint__find(&w->bundle->joints, &query, part);
     w->n_part = w->joint ? w->joint->program->n_part : 1;
     for (uint32_t k = 0; k < w->n_part; k++) {
-        uint32_t at = w->joint ? w->joint->program->part[k].program : model;
+        uint32_t at = w->joint ? w->joint->first + w->joint->program->part[k].program : model;
         w->part[k] = (router_batch){.model = at, .sent_ns = now_ns};
         if (part[k].rows > 0)
             weft_batch__take(&router->model[at], part[k].rows, &w->part[k]);
@@ -260,21 +263,21 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
     }
 }
 
-static void send_message(weft_router *router, router_worker *w, uint32_t program,
+static void send_message(weft_router *router, router_worker *w, const weft_bundle_program *program,
                          weft_wire_out *message)
 {
     message->head.id = ++router->next_id;
-    message->head.model = program;
+    message->head.model = (uint32_t)(program - w->bundle->bundle->program);
     weft_worker__send(&w->process, message);
 }
 
 static void send_batches(weft_router *router, router_worker *w)
 {
-    const weft_bundle_program *first = router->bundle->program;
     weft_wire_out message;
     if (weft_batch__compose(router->model, w->part, w->n_part, w->joint ? w->joint->empty : NULL,
                             &message))
-        send_message(router, w, w->joint ? (uint32_t)(w->joint->program - first) : w->part[0].model,
+        send_message(router, w,
+                     w->joint ? w->joint->program : router->model[w->part[0].model].program,
                      &message);
     else
         weft_worker__fail(&w->process); /* out of memory: the batch returns to its queue */
@@ -295,20 +298,20 @@ static void send_sizes(weft_router *router, router_worker *w, router_joint *j,
     w->prepares = true;
     w->prepare_by_ns = weft_clock__now_ns() + w->process.start_timeout_ns;
     w->joint = j;
-    send_message(router, w, (uint32_t)(j->program - router->bundle->program), &message);
+    send_message(router, w, j->program, &message);
 }
 
 /* While no request waits, idle workers prepare combinations that requests have had. */
 static void prepare_sizes(weft_router *router)
 {
-    for (uint32_t i = 0; i < router->bundle->n_program; i++)
+    for (uint32_t i = 0; i < router->n_model; i++)
         if (router->model[i].head)
             return;
     for (uint32_t i = 0; i < router->n_worker && !router->draining; i++) {
         router_worker *w = &router->worker[i];
         router_joint *joint = NULL;
         const joint_size *size =
-            can_take(w) ? weft_joint__unprepared(&router->joints, w, i, &joint) : NULL;
+            can_take(w) ? weft_joint__unprepared(&w->bundle->joints, w, i, &joint) : NULL;
         if (size)
             send_sizes(router, w, joint, size);
     }
@@ -346,7 +349,7 @@ static void end_preparation(router_worker *w, bool done)
 static void on_ready(void *user)
 {
     router_worker *w = user;
-    weft_joint__reset_worker(&w->router->joints, w, (uint32_t)(w - w->router->worker));
+    weft_joint__reset_worker(&w->bundle->joints, w, (uint32_t)(w - w->router->worker));
     dispatch(w->router);
 }
 
@@ -599,7 +602,7 @@ static uint64_t on_idle(void *user)
              wait_ns = router->n_pending ? scan_every_ns : pulse_every_ns;
     if (now_ns >= router->next_scan_ns) {
         router->next_scan_ns = now_ns + scan_every_ns;
-        for (uint32_t i = 0; i < router->bundle->n_program; i++)
+        for (uint32_t i = 0; i < router->n_model; i++)
             expire_queued(router, &router->model[i], now_ns);
         for (uint32_t i = 0; i < router->n_worker; i++)
             scan_worker(&router->worker[i], now_ns);
@@ -621,155 +624,53 @@ static uint64_t on_idle(void *user)
 
 /* -- Life ----------------------------------------------------------------------------------- */
 
-/* A batch that is planned needs a bucket: memory is planned for it, and its time was estimated. */
-static weft_err check_batch(const weft_router *router, const weft_bundle_program *p, uint32_t batch,
-                            weft_diag *diag)
-{
-    const weft_where where = {.file = router->options->bundle, .item = p->name};
-    char text[160] = "no batches";
-    size_t len = 0;
-    bool batched = weft_batch__largest(p) > 0;
-    for (uint32_t i = 0; i < p->n_bucket && batched; i++) {
-        int64_t rows = p->bucket[i].symbol[p->batch_symbol];
-        if (rows == batch)
-            return WEFT_ERR_OK;
-        if (len < sizeof text - 24)
-            len += (size_t)snprintf(text + len, sizeof text - len, "%s%lld", len ? ", " : "",
-                                    (long long)rows);
-    }
-    if (batch <= 1)
-        return WEFT_ERR_OK;
-    return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                           "the plan has batches of %u, the bundle %s; compile it for this plan: "
-                           "weft compile SET --plan PLAN",
-                           batch, text);
-}
-
-weft_err weft_router__check_slice(const weft_router *router, const weft_serve_slice *slice,
-                                  weft_diag *diag)
-{
-    for (uint32_t i = 0; i < slice->n_model; i++) {
-        const weft_bundle_program *p = weft_bundle_find(router->bundle, slice->model[i]);
-        if (!p)
-            return weft_diag_error(diag, WEFT_ERR_INPUT,
-                                   (weft_where){.file = router->options->bundle},
-                                   "the bundle has no model '%s'", slice->model[i]);
-        WEFT_TRY(check_batch(router, p, slice->batch ? slice->batch[i] : 0, diag));
-    }
-    return WEFT_ERR_OK;
-}
-
-weft_err weft_router__set_served(weft_router *router, router_worker *worker, weft_diag *diag)
-{
-    const weft_serve_slice *slice = worker->process.slice;
-    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
-        int64_t largest = weft_batch__largest(&router->bundle->program[i]);
-        worker->most[i] = largest > 0 ? largest : 1;
-        worker->serves[i] = slice->n_model == 0;
-    }
-    WEFT_TRY(weft_router__check_slice(router, slice, diag));
-    for (uint32_t i = 0; i < slice->n_model; i++) {
-        const weft_bundle_program *p = weft_bundle_find(router->bundle, slice->model[i]);
-        uint32_t batch = slice->batch ? slice->batch[i] : 0;
-        size_t at = (size_t)(p - router->bundle->program);
-        worker->serves[at] = true;
-        if (batch > 0 && batch < worker->most[at])
-            worker->most[at] = batch;
-    }
-    return WEFT_ERR_OK;
-}
-
-/* No queue waits for a batch that no worker takes. */
-void weft_router__limit_batches(weft_router *router)
-{
-    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
-        int64_t most = 0;
-        for (uint32_t k = 0; k < router->n_worker; k++)
-            if (router->worker[k].serves[i] && router->worker[k].most[i] > most)
-                most = router->worker[k].most[i];
-        if (most > 0)
-            router->model[i].largest_bucket = most;
-    }
-}
-
-/* Allocates what the worker needs while it runs, for the largest joint program. */
-static weft_err allocate_worker(const weft_bundle *b, router_worker *w)
-{
-    uint32_t parts = 1, inputs = 0;
-    for (uint32_t i = 0; i < b->n_joint; i++) {
-        const weft_bundle_program *p = &b->program[b->n_program + i];
-        parts = p->n_part > parts ? p->n_part : parts;
-        inputs = p->n_input > inputs ? p->n_input : inputs;
-    }
-    w->serves = calloc((size_t)b->n_program + 1, sizeof *w->serves);
-    w->most = calloc((size_t)b->n_program + 1, sizeof *w->most);
-    w->part = calloc(parts, sizeof *w->part);
-    w->answered = calloc(parts, sizeof *w->answered);
-    w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
-    return w->serves && w->most && w->part && w->answered && w->prepare_in ? WEFT_ERR_OK
-                                                                           : WEFT_ERR_NOMEM;
-}
-
-const weft_serve_slice weft_router__whole = {0};
-
-weft_err weft_router__open_worker(weft_router *router, router_worker *w,
-                                  const weft_serve_slice *slice, weft_diag *diag)
+/* Opens the bundles of the options and gives their models places. */
+static weft_err open_bundles(weft_router *router, weft_diag *diag)
 {
     const weft_serve_options *o = router->options;
-    double start_s = o->start_timeout_s > 0 ? o->start_timeout_s : 300;
-    double stall_s = o->stall_timeout_s > 0 ? o->stall_timeout_s : 0.3;
-    *w = (router_worker){.router = router};
-    w->process = (worker_process){.events = &worker_handlers,
-                                  .user = w,
-                                  .loop = router->loop,
-                                  .options = o,
-                                  .slice = slice,
-                                  .bundle = router->bundle,
-                                  .start_timeout_ns = (uint64_t)(start_s * 1e9),
-                                  .stall_timeout_ns = (uint64_t)(stall_s * 1e9),
-                                  .bundle_fd = router->bundle_fd,
-                                  .pulse_fd = -1,
-                                  .channel_fd = -1,
-                                  .fd = -1};
-    WEFT_TRY(allocate_worker(router->bundle, w));
-    w->process.serves = w->serves;
-    w->process.pulse = weft_pulse__create(&w->process.pulse_fd);
-    if (!w->process.pulse)
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
-                               "no memory to share with a worker: %s", strerror(errno));
-    WEFT_TRY(weft_router__set_served(router, w, diag));
-    weft_worker__open_channel(&w->process);
+    for (uint32_t i = 0; i < o->n_bundle; i++) {
+        const weft_serve_bundle *from = &o->bundle[i];
+        router_bundle *b = NULL;
+        WEFT_TRY(weft_router__read_bundle(from, o->trust_bundle, diag, &b));
+        weft_err err = weft_router__add_bundle(router, b, from, diag);
+        if (err != WEFT_ERR_OK) {
+            weft_router__free_bundle(b);
+            return err;
+        }
+        WEFT_TRY(weft_router__show(router, b, diag));
+    }
     return WEFT_ERR_OK;
-}
-
-void weft_router__close_worker(router_worker *w)
-{
-    weft_worker__stop(&w->process);
-    weft_pulse__destroy(w->process.pulse);
-    if (w->process.pulse_fd >= 0)
-        close(w->process.pulse_fd);
-    weft_worker__close_channel(&w->process);
-    free(w->serves);
-    free(w->most);
-    free(w->part);
-    free(w->answered);
-    free(w->prepare_in);
 }
 
 static weft_err create_workers(weft_router *router, weft_diag *diag)
 {
-    const weft_serve_options *o = router->options;
-    uint32_t n = o->n_slice ? o->n_slice : 1;
-    router->worker_room = o->control.path ? 2 * n + SPARE_WORKERS : n;
-    router->worker = calloc(router->worker_room, sizeof *router->worker);
-    if (!router->worker)
-        return WEFT_ERR_NOMEM;
-    for (uint32_t i = 0; i < n; i++) {
-        router->n_worker++;
-        WEFT_TRY(weft_router__open_worker(router, &router->worker[i],
-                                          o->n_slice ? &o->slice[i] : &weft_router__whole, diag));
-    }
+    const router_slices *known = router->options->state ? &router->slices : NULL;
+    WEFT_TRY(weft_router__check_slices(router, &router->slices, known, diag));
+    for (uint32_t i = 0; i < router->slices.n; i++)
+        for (router_bundle *b = router->bundles; b; b = b->next) {
+            if (!weft_router__has_place(router, &router->slices, i, b))
+                continue;
+            if (router->n_worker == router->worker_room)
+                return WEFT_ERR_BUG;
+            WEFT_TRY(weft_router__open_worker(router, &router->worker[router->n_worker++],
+                                              &router->slices, i, b, diag));
+        }
     return WEFT_ERR_OK;
+}
+
+/* Sets how many models and workers there may be. */
+static weft_err make_room(weft_router *router)
+{
+    const weft_serve_options *o = router->options;
+    uint32_t n = router->slices.n * (o->n_bundle ? o->n_bundle : 1);
+    uint32_t spare = SPARE_PER_SLICE * router->slices.n;
+    bool changes = o->control.path || o->repository;
+    router->worker_room = changes ? 2 * n + (spare > SPARE_WORKERS ? spare : SPARE_WORKERS) : n;
+    router->model_room = MODELS_MAX;
+    router->worker = calloc(router->worker_room, sizeof *router->worker);
+    router->model = calloc(router->model_room, sizeof *router->model);
+    router->shares = calloc(router->model_room, sizeof *router->shares);
+    return router->worker && router->model && router->shares ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
 weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop, weft_diag *diag,
@@ -779,31 +680,20 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (!router)
         return WEFT_ERR_NOMEM;
     double timeout_s = options->request_timeout_s > 0 ? options->request_timeout_s : 30;
-    *router =
-        (weft_router){.options = options, .loop = loop, .timeout_ns = (uint64_t)(timeout_s * 1e9)};
-    router->bundle_fd = -1;
-    weft_err err = (options->trust_bundle ? weft_file_open : weft_file_freeze)(
-        options->bundle, diag, &router->bundle_fd);
+    *router = (weft_router){.options = options,
+                            .loop = loop,
+                            .events = &worker_handlers,
+                            .timeout_ns = (uint64_t)(timeout_s * 1e9),
+                            .slices = {.at = &weft_router__whole, .n = 1}};
+    if (options->n_slice)
+        router->slices = (router_slices){.at = options->slice, .n = options->n_slice};
+    weft_err err = make_room(router);
     if (err == WEFT_ERR_OK)
-        err = weft_bundle_open_fd(router->bundle_fd, options->bundle, diag, &router->bundle);
-    if (err == WEFT_ERR_OK) {
-        router->model = calloc(router->bundle->n_program + 1, sizeof *router->model);
-        router->shares = calloc(router->bundle->n_program + 1, sizeof *router->shares);
-        err = router->model && router->shares ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
-    }
-    for (uint32_t i = 0; err == WEFT_ERR_OK && i < router->bundle->n_program; i++) {
-        router->model[i].program = &router->bundle->program[i];
-        int64_t largest = weft_batch__largest(router->model[i].program);
-        router->model[i].largest_bucket = largest > 0 ? largest : 1;
-        weft_histogram__init(&router->model[i].stats.duration, router->model[i].program->slo_us);
-        weft_histogram__init(&router->model[i].stats.queued, router->model[i].program->slo_us);
-    }
+        err = open_bundles(router, diag);
     if (err == WEFT_ERR_OK)
         err = create_workers(router, diag);
     if (err == WEFT_ERR_OK)
         weft_router__limit_batches(router);
-    if (err == WEFT_ERR_OK)
-        err = weft_joint__create(router->bundle, router->worker_room, &router->joints);
     if (err == WEFT_ERR_OK && !weft_loop__idle(loop, on_idle, router))
         err = WEFT_ERR_BUG;
     weft_router__watch_channels(router);
@@ -825,13 +715,11 @@ void weft_router__destroy(weft_router *router)
             shutdown(router->worker[i].process.fd, SHUT_RDWR);
     for (uint32_t i = 0; i < router->n_worker; i++)
         weft_router__close_worker(&router->worker[i]);
+    while (router->bundles)
+        weft_router__remove_bundle(router, router->bundles);
     free(router->worker);
     free(router->model);
     free(router->shares);
-    weft_joint__destroy(&router->joints);
-    weft_bundle_close(router->bundle);
-    if (router->bundle_fd >= 0)
-        close(router->bundle_fd);
     free(router);
 }
 
@@ -847,7 +735,7 @@ void weft_router__give_up(weft_router *router)
     for (uint32_t i = 0; i < router->n_worker; i++)
         if (router->worker[i].process.state == WORKER_BUSY)
             weft_worker__fail(&router->worker[i].process);
-    for (uint32_t i = 0; i < router->bundle->n_program; i++)
+    for (uint32_t i = 0; i < router->n_model; i++)
         while (router->model[i].head) {
             weft_request *r = router->model[i].head;
             weft_batch__remove(&router->model[i], r);

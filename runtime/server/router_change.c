@@ -1,14 +1,16 @@
-/* Another plan comes into force while requests flow.
+/* Other slices, or other bundles, come into force while requests flow.
  *
  *   none -> starting: the new workers prepare their models; the old ones serve
- *        -> retiring: all new ones are ready; the old ones that the plan lacks get no more batches,
- *           and end after the one in hand
+ *        -> retiring: all new ones are ready; requests find the new models and no longer those that
+ *           leave; a worker that is not needed any more ends when nothing refers to what only it
+ *           serves, after the batch in hand
  *        -> none
  *   starting -> undoing: a new worker ended, or took too long; the new ones end -> none
  *
- * A worker whose slice has the same CPUs and models in both plans stays. At no time does a model
- * have fewer ready workers than before or after the change. A worker that ends in between gives its
- * requests back to their queues, as ever. */
+ * A worker that would have the same bundle, CPUs and models stays. At no time does a model have
+ * fewer ready workers than before or after the change. A worker that ends in between gives its
+ * requests back to their queues, as ever. A request keeps the model that it was given: it is
+ * answered by the bundle in which it was looked up. */
 #include "runtime/server/router_int.h"
 
 #include <stdio.h>
@@ -22,35 +24,59 @@ typedef enum change_phase {
     CHANGE_UNDOING
 } change_phase;
 
+enum { NOT_KEPT = UINT32_MAX };
+
 struct router_change {
     change_phase phase;
     weft_arena *arena, *next_arena; /* slices in force (NULL: those of the options), and to come */
-    bool *fresh;                    /* by place: a worker of the new plan */
-    const weft_serve_slice **keep;  /* by place: its slice in the new plan; NULL: it has none */
+    router_slices next;
+    bool *fresh;         /* by place: a worker of the change */
+    uint32_t *keep;      /* by place: its slice afterwards; NOT_KEPT: it has none */
+    bool *leaving;       /* by model: requests do not find it afterwards */
+    router_bundle *load; /* comes with the change; NULL: none */
+    bool held;           /* does not come into force yet */
+    bool sweeping;       /* some bundle is not wanted any more */
     uint64_t begun_ns, until_ns;
     weft_change_status status;
     char error[WORKER_WHY_MAX];
+    void (*on_end)(void *user, bool ok);
+    void *user;
 };
 
-static const uint64_t step_ns = 5000000;
+static const uint64_t step_ns = 5000000, sweep_ns = 50000000;
 
 /* -- Matching --------------------------------------------------------------------------------- */
 
-static bool has_model(const weft_serve_slice *s, const char *model)
+static bool has_equal_cpus(const weft_serve_slice *a, const weft_serve_slice *b)
 {
-    for (uint32_t i = 0; i < s->n_model; i++)
-        if (strcmp(s->model[i], model) == 0)
-            return true;
-    return s->n_model == 0;
+    return a == b || (!a->gpu && !b->gpu && a->n_cpu == b->n_cpu &&
+                      (a->n_cpu == 0 || memcmp(a->cpu, b->cpu, a->n_cpu * sizeof *a->cpu) == 0));
 }
 
-static bool is_same(const weft_serve_slice *a, const weft_serve_slice *b, const weft_bundle *bundle)
+/* Whether the model is to be served after the change. */
+static bool stays(const weft_router *router, uint32_t model)
 {
-    if (a->gpu || b->gpu || a->n_cpu != b->n_cpu ||
-        (a->n_cpu && memcmp(a->cpu, b->cpu, a->n_cpu * sizeof *a->cpu) != 0))
+    return router->model[model].wanted && !router->change->leaving[model];
+}
+
+/* Whether slice i needs a worker of the bundle after the change. */
+static bool is_needed(const weft_router *router, uint32_t i, const router_bundle *b)
+{
+    for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++)
+        if (stays(router, k) && weft_router__is_placed(router, &router->change->next, i, k))
+            return true;
+    return false;
+}
+
+/* Whether the worker is what slice i needs of its bundle. */
+static bool is_same(const weft_router *router, const router_worker *w, uint32_t i)
+{
+    const router_slices *next = &router->change->next;
+    const router_bundle *b = w->bundle;
+    if (!has_equal_cpus(w->process.slice, &next->at[i]))
         return false;
-    for (uint32_t i = 0; i < bundle->n_program; i++)
-        if (has_model(a, bundle->program[i].name) != has_model(b, bundle->program[i].name))
+    for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++)
+        if (stays(router, k) && w->serves[k] != weft_router__is_placed(router, next, i, k))
             return false;
     return true;
 }
@@ -60,16 +86,28 @@ static bool is_free(const weft_router *router, uint32_t place)
     return place >= router->n_worker || router->worker[place].retired;
 }
 
-/* A model that is served and would have no slice; NULL: none. */
-static const char *find_lost(const weft_router *router, const weft_serve_slice *slice, uint32_t n)
+/* The worker that stays for slice i and the bundle; worker_room: none does. */
+static uint32_t find_kept(const weft_router *router, uint32_t i, const router_bundle *b)
 {
-    for (uint32_t m = 0; m < router->bundle->n_program; m++) {
-        const char *name = router->bundle->program[m].name;
-        bool found = !weft_router__serves(router, m);
-        for (uint32_t i = 0; i < n && !found; i++)
-            found = has_model(&slice[i], name);
+    const struct router_change *c = router->change;
+    uint32_t at = 0;
+    while (at < router->n_worker &&
+           (router->worker[at].retired || router->worker[at].bundle != b ||
+            c->keep[at] != NOT_KEPT || !is_same(router, &router->worker[at], i)))
+        at++;
+    return at < router->n_worker ? at : router->worker_room;
+}
+
+/* A model that is served, stays, and would have no slice; NULL: none. */
+static const char *find_lost(const weft_router *router)
+{
+    const struct router_change *c = router->change;
+    for (uint32_t m = 0; m < router->n_model; m++) {
+        bool found = !router->model[m].shown || c->leaving[m] || !weft_router__serves(router, m);
+        for (uint32_t i = 0; i < c->next.n && !found; i++)
+            found = weft_router__is_placed(router, &c->next, i, m);
         if (!found)
-            return name;
+            return router->model[m].program->name;
     }
     return NULL;
 }
@@ -80,23 +118,25 @@ static const char *find_lost(const weft_router *router, const weft_serve_slice *
 static void retire(weft_router *router, router_worker *w)
 {
     weft_worker__stop(&w->process);
-    memset(w->serves, 0, router->bundle->n_program * sizeof *w->serves);
+    memset(w->serves, 0, router->model_room * sizeof *w->serves);
     w->process.slice = &weft_router__whole;
-    w->prepares = w->retiring = false;
+    w->process.bundle = NULL;
+    w->bundle = NULL;
+    w->prepares = w->retiring = w->outgoing = false;
     w->retired = true;
 }
 
 /* Makes a worker in a free place. On an error the place stays free. */
-static weft_err open_place(weft_router *router, uint32_t place, const weft_serve_slice *slice,
+static weft_err open_place(weft_router *router, uint32_t place, uint32_t slice, router_bundle *b,
                            weft_diag *diag)
 {
     router_worker *w = &router->worker[place];
-    bool *serves = calloc((size_t)router->bundle->n_program + 1, sizeof *serves);
+    bool *serves = calloc((size_t)router->model_room + 1, sizeof *serves);
     if (!serves)
         return WEFT_ERR_NOMEM;
     if (place < router->n_worker)
         weft_router__close_worker(w);
-    weft_err err = weft_router__open_worker(router, w, slice, diag);
+    weft_err err = weft_router__open_worker(router, w, &router->change->next, slice, b, diag);
     if (err == WEFT_ERR_OK) {
         free(serves);
     } else {
@@ -117,15 +157,49 @@ static bool is_quiet(const router_worker *w)
            (w->prepares || (w->n_part == 0 && w->process.state != WORKER_BUSY));
 }
 
+static bool has_staying_worker(const weft_router *router, uint32_t model)
+{
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        if (router->worker[i].serves[model] && !router->worker[i].outgoing)
+            return true;
+    return false;
+}
+
+/* Whether no request needs the worker: its models have other workers, or no requests. */
+static bool may_stop(const weft_router *router, const router_worker *w)
+{
+    const router_bundle *b = w->bundle;
+    for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++) {
+        const router_model *m = &router->model[k];
+        if (w->serves[k] && (m->n_use || m->stats.pending) && !has_staying_worker(router, k))
+            return false;
+    }
+    return true;
+}
+
 /* -- The change ------------------------------------------------------------------------------- */
+
+/* The bundle that came with the change is not served. */
+static void drop_load(weft_router *router)
+{
+    struct router_change *c = router->change;
+    const router_bundle *b = c->load;
+    for (uint32_t k = 0; b && k < b->bundle->n_program; k++)
+        router->model[b->first + k].wanted = false;
+    c->load = NULL;
+    c->sweeping = true;
+}
 
 static void undo(weft_router *router, const char *why)
 {
     struct router_change *c = router->change;
     for (uint32_t i = 0; i < router->n_worker; i++)
         if (c->fresh[i] && !router->worker[i].retired)
-            router->worker[i].retiring = true;
+            router->worker[i].outgoing = router->worker[i].retiring = true;
+    drop_load(router);
     snprintf(c->error, sizeof c->error, "%s", why);
+    memset(c->leaving, 0, router->model_room * sizeof *c->leaving);
+    c->held = false;
     c->phase = CHANGE_UNDOING;
 }
 
@@ -134,36 +208,59 @@ static void finish(weft_router *router, bool ok)
     struct router_change *c = router->change;
     double took_s = (double)(weft_clock__now_ns() - c->begun_ns) * 1e-9;
     weft_router__limit_batches(router);
-    weft_arena_destroy(ok ? c->arena : c->next_arena);
-    if (ok)
-        c->arena = c->next_arena;
+    if (c->next_arena) {
+        weft_arena_destroy(ok ? c->arena : c->next_arena);
+        if (ok)
+            c->arena = c->next_arena;
+    }
     c->next_arena = NULL;
     c->phase = CHANGE_NONE;
     c->status.last_generation = c->status.generation;
     c->status.last_ok = ok;
     c->status.last_took_s = took_s;
-    c->status.generation += !ok; /* the old plan is in force again */
+    c->status.generation += !ok; /* what was before is in force again */
     WEFT_LOG(WEFT_LOG_INFO, ok ? "plan_in_force" : "plan_undone",
              {.key = "generation", .number = (double)c->status.generation},
              {.key = "took_s", .number = took_s}, {.key = "why", .text = ok ? "" : c->error});
+    if (c->on_end)
+        c->on_end(c->user, ok);
 }
 
-/* The new workers are ready: the others retire. */
+/* Requests find the new models, and those that leave no longer. */
+static void switch_models(weft_router *router)
+{
+    struct router_change *c = router->change;
+    for (uint32_t i = 0; i < router->n_model; i++) {
+        router_model *m = &router->model[i];
+        c->sweeping = c->sweeping || c->leaving[i];
+        if (c->leaving[i])
+            m->wanted = m->shown = false;
+        m->credit = 0;
+    }
+    for (uint32_t k = 0; c->load && k < c->load->bundle->n_program; k++) {
+        router_model *m = &router->model[c->load->first + k];
+        m->shown = m->wanted;
+    }
+    memset(c->leaving, 0, router->model_room * sizeof *c->leaving);
+    c->load = NULL;
+}
+
+/* The new workers are ready: what is new is in force. */
 static void commit(weft_router *router)
 {
     struct router_change *c = router->change;
+    switch_models(router);
+    router->slices = c->next;
     for (uint32_t i = 0; i < router->n_worker; i++) {
         router_worker *w = &router->worker[i];
         if (w->retired || c->fresh[i])
             continue;
-        if (!c->keep[i]) {
-            w->retiring = true;
+        w->outgoing = c->keep[i] == NOT_KEPT;
+        if (w->outgoing)
             continue;
-        }
-        w->process.slice = c->keep[i];
+        w->process.slice = &c->next.at[c->keep[i]];
         /* It has the same models, but may have other batches. */
-        if (weft_router__set_served(router, w, NULL) != WEFT_ERR_OK)
-            WEFT_LOG(WEFT_LOG_ERROR, "batches_not_set", {.key = "worker", .number = i});
+        weft_router__set_served(router, w, &c->next, c->keep[i]);
     }
     c->error[0] = '\0';
     c->phase = CHANGE_RETIRING;
@@ -183,7 +280,7 @@ static void look_at_new(weft_router *router)
         }
         all = all && (w->state == WORKER_IDLE || w->state == WORKER_BUSY);
     }
-    if (all)
+    if (all && !c->held)
         commit(router);
     else if (weft_clock__now_ns() > c->until_ns)
         undo(router, "the new workers are not ready in time");
@@ -196,109 +293,209 @@ static uint64_t step(void *user)
     bool left = false;
     if (c->phase == CHANGE_STARTING)
         look_at_new(router);
-    if (c->phase != CHANGE_RETIRING && c->phase != CHANGE_UNDOING)
-        return c->phase == CHANGE_NONE ? UINT64_MAX : step_ns;
-    for (uint32_t i = 0; i < router->n_worker; i++) {
+    for (uint32_t i = 0; i < router->n_worker && c->phase > CHANGE_STARTING; i++) {
         router_worker *w = &router->worker[i];
+        if (!w->outgoing)
+            continue;
+        w->retiring = w->retiring || may_stop(router, w);
         if (w->retiring && is_quiet(w))
             retire(router, w);
-        left = left || w->retiring;
+        left = left || w->outgoing;
     }
-    if (!left)
+    if (c->phase > CHANGE_STARTING && !left)
         finish(router, c->phase == CHANGE_RETIRING);
-    return c->phase == CHANGE_NONE ? UINT64_MAX : step_ns;
+    if (c->sweeping)
+        c->sweeping = weft_router__remove_unused(router);
+    return c->phase != CHANGE_NONE ? step_ns : c->sweeping ? sweep_ns : UINT64_MAX;
 }
+
+/* -- Beginning -------------------------------------------------------------------------------- */
 
 static weft_err open_changes(weft_router *router)
 {
-    struct router_change *c = calloc(1, sizeof *c);
+    struct router_change *c = router->change ? router->change : calloc(1, sizeof *c);
     if (!c)
         return WEFT_ERR_NOMEM;
+    if (router->change)
+        return WEFT_ERR_OK;
     c->fresh = calloc(router->worker_room, sizeof *c->fresh);
     c->keep = calloc(router->worker_room, sizeof *c->keep);
+    c->leaving = calloc(router->model_room, sizeof *c->leaving);
     c->status.generation = 1;
     router->change = c;
-    return c->fresh && c->keep && weft_loop__idle(router->loop, step, router) ? WEFT_ERR_OK
-                                                                              : WEFT_ERR_NOMEM;
+    return c->fresh && c->keep && c->leaving && weft_loop__idle(router->loop, step, router)
+               ? WEFT_ERR_OK
+               : WEFT_ERR_NOMEM;
 }
 
-/* Finds the workers that stay; *out_new: slices that need one. */
-static void match(weft_router *router, const weft_serve_slice *slice, uint32_t n, bool *taken,
-                  uint32_t *out_new)
+/* Whether a change may begin now. */
+static weft_err open_change(weft_router *router, weft_diag *diag)
+{
+    WEFT_TRY(open_changes(router));
+    const struct router_change *c = router->change;
+    if (c->phase == CHANGE_NONE && !router->draining)
+        return WEFT_ERR_OK;
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                           c->phase != CHANGE_NONE ? "a change is under way"
+                                                   : "the server is shutting down");
+}
+
+/* Visits what each slice needs: marks the workers that stay and, `start`, starts the others.
+ * *out_new: how many others. */
+static weft_err match(weft_router *router, bool start, weft_diag *diag, uint32_t *out_new)
 {
     struct router_change *c = router->change;
-    *out_new = n;
+    uint32_t place = 0;
+    *out_new = 0;
     for (uint32_t i = 0; i < router->worker_room; i++) {
         c->fresh[i] = false;
-        c->keep[i] = NULL;
-        for (uint32_t k = 0; k < n && !is_free(router, i) && !c->keep[i]; k++)
-            if (!taken[k] && is_same(router->worker[i].process.slice, &slice[k], router->bundle)) {
-                c->keep[i] = &slice[k];
-                taken[k] = true;
-                --*out_new;
+        c->keep[i] = NOT_KEPT;
+    }
+    for (uint32_t i = 0; i < c->next.n; i++)
+        for (router_bundle *b = router->bundles; b; b = b->next) {
+            uint32_t kept = is_needed(router, i, b) ? find_kept(router, i, b) : NOT_KEPT;
+            if (kept == NOT_KEPT)
+                continue;
+            if (kept < router->worker_room) {
+                c->keep[kept] = i;
+                continue;
             }
-    }
-}
-
-static weft_err start_new(weft_router *router, const weft_serve_slice *slice, uint32_t n,
-                          const bool *taken, weft_diag *diag)
-{
-    struct router_change *c = router->change;
-    for (uint32_t k = 0, place = 0; k < n; k++) {
-        if (taken[k])
-            continue;
-        while (!is_free(router, place))
-            place++;
-        WEFT_TRY(open_place(router, place, &slice[k], diag));
-        c->fresh[place] = true;
-    }
+            ++*out_new;
+            while (start && !is_free(router, place))
+                place++;
+            if (!start)
+                continue;
+            WEFT_TRY(open_place(router, place, i, b, diag));
+            c->fresh[place] = true;
+        }
     return WEFT_ERR_OK;
 }
 
-weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice, uint32_t n,
-                             weft_arena *arena, weft_diag *diag)
+static weft_err start_workers(weft_router *router, weft_diag *diag)
 {
-    const weft_where where = {0};
-    if (!router->change)
-        WEFT_TRY(open_changes(router));
     struct router_change *c = router->change;
-    if (c->phase != CHANGE_NONE || router->draining)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               c->phase != CHANGE_NONE ? "a change is under way"
-                                                       : "the server is shutting down");
-    for (uint32_t k = 0; k < n; k++)
-        WEFT_TRY(weft_router__check_slice(router, &slice[k], diag));
-    const char *lost = find_lost(router, slice, n);
+    uint32_t fresh = 0, free_places = 0;
+    const char *lost = find_lost(router);
     if (lost)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "the plan has no slice for model '%s'",
-                               lost);
-    bool *taken = calloc((size_t)n + 1, sizeof *taken);
-    uint32_t fresh, free_places = 0;
-    if (!taken)
-        return WEFT_ERR_NOMEM;
-    match(router, slice, n, taken, &fresh);
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "the plan has no slice for model '%s'", lost);
     for (uint32_t i = 0; i < router->worker_room; i++)
         free_places += is_free(router, i);
-    weft_err err = fresh <= free_places
-                       ? start_new(router, slice, n, taken, diag)
-                       : weft_diag_error(diag, WEFT_ERR_NOMEM, where,
-                                         "the plan needs %u new workers, there is room for %u",
-                                         fresh, free_places);
-    free(taken);
+    WEFT_TRY(match(router, false, diag, &fresh));
+    if (fresh > free_places)
+        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
+                               "the change needs %u new workers, there is room for %u", fresh,
+                               free_places);
+    weft_err err = match(router, true, diag, &fresh);
+    for (uint32_t i = 0; i < router->n_worker && err != WEFT_ERR_OK; i++)
+        if (c->fresh[i])
+            retire(router, &router->worker[i]);
+    return err;
+}
+
+/* Begins the change to c->next, without the models that leave. */
+static weft_err begin(weft_router *router, weft_diag *diag)
+{
+    struct router_change *c = router->change;
+    weft_err err = start_workers(router, diag);
     if (err != WEFT_ERR_OK) {
-        for (uint32_t i = 0; i < router->n_worker; i++)
-            if (c->fresh[i])
-                retire(router, &router->worker[i]);
+        memset(c->leaving, 0, router->model_room * sizeof *c->leaving);
+        drop_load(router);
+        c->sweeping = weft_router__remove_unused(router);
         return err;
     }
     double start_s = router->options->start_timeout_s > 0 ? router->options->start_timeout_s : 300;
     c->begun_ns = weft_clock__now_ns();
     c->until_ns = c->begun_ns + (uint64_t)(start_s * 1e9);
     weft_router__limit_batches(router);
-    c->next_arena = arena;
     c->phase = CHANGE_STARTING;
     c->status.generation++;
     return WEFT_ERR_OK;
+}
+
+weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice, uint32_t n,
+                             weft_arena *arena, weft_diag *diag)
+{
+    WEFT_TRY(open_change(router, diag));
+    struct router_change *c = router->change;
+    c->next = (router_slices){.at = slice, .n = n};
+    WEFT_TRY(weft_router__check_slices(router, &c->next, &router->slices, diag));
+    WEFT_TRY(begin(router, diag));
+    c->next_arena = arena;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_router__load(weft_router *router, router_bundle *b, const weft_serve_bundle *as,
+                           bool alone, weft_diag *diag)
+{
+    weft_err err = open_change(router, diag);
+    b->spreads = true;
+    if (err == WEFT_ERR_OK)
+        err = weft_router__add_bundle(router, b, as, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_router__free_bundle(b);
+        return err;
+    }
+    struct router_change *c = router->change;
+    c->load = b;
+    c->next = router->slices;
+    for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++)
+        for (uint32_t i = 0; i < router->n_model && router->model[k].wanted; i++) {
+            const router_model *m = &router->model[i], *new = &router->model[k];
+            if (m->shown && strcmp(m->program->name, new->program->name) == 0 &&
+                (alone || strcmp(m->version, new->version) == 0))
+                c->leaving[i] = true;
+        }
+    return begin(router, diag);
+}
+
+weft_err weft_router__unload(weft_router *router, const char *path, const char *name,
+                             const char *version, weft_diag *diag)
+{
+    WEFT_TRY(open_change(router, diag));
+    struct router_change *c = router->change;
+    uint32_t n = 0;
+    c->next = router->slices;
+    for (uint32_t i = 0; i < router->n_model; i++) {
+        const router_model *m = &router->model[i];
+        c->leaving[i] =
+            m->shown && (!version || strcmp(m->version, version) == 0) &&
+            (path ? strcmp(m->bundle->path, path) == 0 || strcmp(m->bundle->file, path) == 0
+                  : strcmp(m->program->name, name) == 0);
+        n += c->leaving[i];
+    }
+    if (n == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               version ? "no model '%s' of version %s is served"
+                                       : "no model '%s' is served",
+                               path ? path : name, version);
+    return begin(router, diag);
+}
+
+weft_err weft_router__on_change(weft_router *router, void (*on_end)(void *user, bool ok),
+                                void *user)
+{
+    WEFT_TRY(open_changes(router));
+    router->change->on_end = on_end;
+    router->change->user = user;
+    return WEFT_ERR_OK;
+}
+
+void weft_router__hold_change(weft_router *router, bool held)
+{
+    router->change->held = held;
+}
+
+void weft_router__cancel_change(weft_router *router, const char *why)
+{
+    if (router->change->phase == CHANGE_STARTING)
+        undo(router, why);
+}
+
+bool weft_router__is_coming(const weft_router *router, uint32_t model)
+{
+    const router_model *m = &router->model[model];
+    return m->wanted && !(router->change && router->change->leaving[model]);
 }
 
 weft_change_status weft_router__change_status(const weft_router *router)
@@ -325,6 +522,7 @@ void weft_router__end_changes(weft_router *router)
     weft_arena_destroy(c->next_arena);
     free(c->fresh);
     free(c->keep);
+    free(c->leaving);
     free(c);
     router->change = NULL;
 }

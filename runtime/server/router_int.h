@@ -6,7 +6,9 @@
  *   worker_channel.c    messages through the memory shared with a worker
  *   worker_process.c    process and socket of a worker; reports by events, knows no requests
  *   router_joint.c      which models of a joint program run together
+ *   router_models.c     bundles, their models, versions and weights
  *   router_status.c     questions about the router
+ *   router_place.c      which worker serves which models
  *   router.c            hands queued requests to idle workers
  *   router_change.c     new workers beside the old ones, for another plan
  *
@@ -39,8 +41,17 @@ typedef struct batch_time {
 
 enum { BATCH_TIMES_MAX = 64 };
 
+typedef struct router_bundle router_bundle;
+
+/* A place for a model: zeroed while it is free. */
 typedef struct router_model {
-    const weft_bundle_program *program;
+    const weft_bundle_program *program; /* NULL: the place is free */
+    router_bundle *bundle;
+    char version[WEFT_VERSION_MAX];
+    bool wanted;                      /* it is to have workers */
+    bool shown;                       /* requests find it */
+    double weight, credit;            /* of the version; smooth weighted round robin */
+    uint32_t n_held, n_use;           /* weft_router__hold, weft_router__begin_use */
     weft_request *head, *tail;        /* queue, in the order in which requests are due */
     double virtual_ns;                /* time of workers that it has had, from where it began */
     batch_time time[BATCH_TIMES_MAX]; /* ascending */
@@ -150,7 +161,8 @@ typedef struct worker_process {
     const weft_serve_options *options;
     const weft_serve_slice *slice;
     const weft_bundle *bundle;
-    const bool *serves; /* by model of the bundle */
+    const char *bundle_path; /* for messages */
+    const bool *serves;      /* by model of the bundle */
     uint64_t start_timeout_ns, stall_timeout_ns;
     int bundle_fd;
     weft_pulse *pulse; /* NULL: not watched */
@@ -248,6 +260,7 @@ typedef struct joint_size {
 
 typedef struct router_joint {
     const weft_bundle_program *program;
+    uint32_t first;          /* the router's model that is model 0 of the bundle */
     weft_wire_tensor *empty; /* inputs of parts without rows; NULL: the program is not used */
     joint_size kept[JOINT_KEPT_MAX];
     uint32_t n_kept, n_worker;
@@ -257,8 +270,9 @@ typedef struct router_joint {
  * program, one batch for each part, some of them without requests. */
 typedef struct router_worker {
     weft_router *router;
+    router_bundle *bundle; /* NULL: none, the place has retired */
     worker_process process;
-    bool *serves;           /* by model */
+    bool *serves;           /* by model of the router; only models of its bundle */
     int64_t *most;          /* by model: rows of a batch at most */
     router_joint *joint;    /* NULL: one model's own program */
     bool prepares;          /* prepares the sizes `prepare_in` of the joint program; no batch */
@@ -268,6 +282,7 @@ typedef struct router_worker {
     uint32_t n_part;        /* 0: no batch */
     bool separate;          /* the answered batch failed: each request is to run alone */
     bool broken;            /* its message lost data: it is to be ended */
+    bool outgoing;          /* not needed after the change: retires when nothing needs it */
     bool retiring;          /* gets no more batches, and ends after the present one */
     bool retired;           /* has ended for good: the place is free, and serves no model */
     router_batch *answered; /* as many as `part`: filled in turn with it */
@@ -276,7 +291,7 @@ typedef struct router_worker {
 
 /* What the selection of a joint program reads. */
 typedef struct joint_query {
-    const router_model *model; /* by program of the bundle */
+    const router_model *model; /* all of the router's */
     const router_worker *worker;
     uint32_t n_worker;
     uint32_t at;     /* the idle worker to find work for */
@@ -292,8 +307,8 @@ typedef struct joint_set {
 } joint_set;
 
 /* On an error the set is to be destroyed as well. */
-WEFT_MUST_USE weft_err weft_joint__create(const weft_bundle *bundle, uint32_t n_worker,
-                                          joint_set *out);
+WEFT_MUST_USE weft_err weft_joint__create(const weft_bundle *bundle, uint32_t first,
+                                          uint32_t n_worker, joint_set *out);
 void weft_joint__destroy(joint_set *set);
 /* The joint program that should run the model together with others whose requests are due and that
  * no other idle worker serves; `out`: the size of each part. NULL: the model runs by itself. */
@@ -314,37 +329,84 @@ void weft_joint__reset_worker(joint_set *set, const router_worker *worker, uint3
 
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 
+/* The slices of a plan. */
+typedef struct router_slices {
+    const weft_serve_slice *at;
+    uint32_t n;
+} router_slices;
+
 struct weft_router {
     weft_spans *spans; /* NULL: none */
     const weft_serve_options *options;
     weft_loop *loop;
-    int bundle_fd; /* its bytes do not change; every worker maps it */
-    weft_bundle *bundle;
-    router_model *model; /* by program */
-    joint_set joints;
+    const worker_events *events;  /* of all workers */
+    router_bundle *bundles;       /* a list */
+    router_model *model;          /* places; those of a bundle stand side by side */
+    uint32_t n_model, model_room; /* places in use at some time; all places */
     router_worker *worker;
     uint32_t n_worker, worker_room; /* places in use at some time; all places */
     struct router_change *change;   /* NULL: the plan cannot change */
     uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
-    uint32_t n_pending; /* accepted, not answered */
-    bool *shares;       /* by model: scratch of admission.c */
-    double virtual_ns;  /* of the model that got a worker last, when it did */
+    uint32_t n_pending;   /* accepted, not answered */
+    router_slices slices; /* in force */
+    bool *shares;         /* by model: scratch of admission.c */
+    double virtual_ns;    /* of the model that got a worker last, when it did */
     bool draining;
     weft_loop_source source; /* answers in shared memory */
     char failure[WORKER_WHY_MAX];
 };
 
+/* -- Bundles (router_models.c) -------------------------------------------------------------- */
+
+/* A bundle that is open. Its program k is model first + k of the router. */
+struct router_bundle {
+    char *path; /* owned; as it was named */
+    char *file; /* owned; the absolute path, when it was opened */
+    int fd;     /* its bytes do not change; every worker maps it */
+    weft_bundle *bundle;
+    uint32_t first;
+    joint_set joints;
+    bool spreads; /* models that no slice names are served on every slice */
+    router_bundle *next;
+};
+
+/* Gives the models of the bundle places: wanted and not shown. On success the bundle belongs to the
+ * router. */
+WEFT_MUST_USE weft_err weft_router__add_bundle(weft_router *router, router_bundle *bundle,
+                                               const weft_serve_bundle *as, weft_diag *diag);
+/* Has requests find its wanted models. INPUT: another bundle has one under the same version. */
+WEFT_MUST_USE weft_err weft_router__show(weft_router *router, router_bundle *bundle,
+                                         weft_diag *diag);
+/* Frees the places of its models, and the bundle. */
+void weft_router__remove_bundle(weft_router *router, router_bundle *bundle);
+/* Removes bundles whose models are neither wanted nor held, and that have no worker. Whether some
+ * are left that are not wanted. */
+bool weft_router__remove_unused(weft_router *router);
+
+/* -- Workers and their models (router_place.c) ---------------------------------------------- */
+
 /* Makes a worker of the place: its process starts in the loop's next round. On an error the place
  * is to be closed. */
 WEFT_MUST_USE weft_err weft_router__open_worker(weft_router *router, router_worker *w,
-                                                const weft_serve_slice *slice, weft_diag *diag);
+                                                const router_slices *slices, uint32_t slice,
+                                                router_bundle *bundle, weft_diag *diag);
 void weft_router__close_worker(router_worker *w);
-/* INPUT: the bundle lacks a model of the slice, or the bucket of a planned batch. */
-WEFT_MUST_USE weft_err weft_router__check_slice(const weft_router *router,
-                                                const weft_serve_slice *slice, weft_diag *diag);
-/* Sets which models a worker serves, and in what batches, from its slice. */
-WEFT_MUST_USE weft_err weft_router__set_served(weft_router *router, router_worker *worker,
-                                               weft_diag *diag);
+/* Whether the model is placed on slice i: by its name or, when no slice names it, on all slices
+ * if its bundle spreads. */
+bool weft_router__is_placed(const weft_router *router, const router_slices *slices, uint32_t i,
+                            uint32_t model);
+/* Whether a wanted model of the bundle is placed on slice i. */
+bool weft_router__has_place(const weft_router *router, const router_slices *slices, uint32_t i,
+                            const router_bundle *bundle);
+/* INPUT: no bundle has a model that a slice names, unless `known` has a slice that names it, too;
+ * or a bundle lacks the bucket of a planned batch. */
+WEFT_MUST_USE weft_err weft_router__check_slices(const weft_router *router,
+                                                 const router_slices *slices,
+                                                 const router_slices *known, weft_diag *diag);
+/* Sets which models a worker serves, and in what batches, from slice i. What it has served and is
+ * not wanted any more it goes on to serve. */
+void weft_router__set_served(weft_router *router, router_worker *worker,
+                             const router_slices *slices, uint32_t i);
 /* Sets the largest batch of each model to that of its workers. */
 void weft_router__limit_batches(weft_router *router);
 /* The slice of a worker that has none of its own: all CPUs. */

@@ -126,7 +126,7 @@ static bool can_run(const router_worker *w, const router_joint *j)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < j->program->n_part; k++)
-        n += w->serves[j->program->part[k].program];
+        n += w->serves[j->first + j->program->part[k].program];
     return j->empty != NULL && n >= 2;
 }
 
@@ -134,7 +134,7 @@ static bool can_run(const router_worker *w, const router_joint *j)
 static bool covers(const router_worker *w, const router_joint *j, const joint_size *s)
 {
     for (uint32_t k = 0; k < j->program->n_part; k++)
-        if (s->part[k].rows > 0 && !w->serves[j->program->part[k].program])
+        if (s->part[k].rows > 0 && !w->serves[j->first + j->program->part[k].program])
             return false;
     return true;
 }
@@ -200,7 +200,7 @@ static void set_inputs(const router_model *model, const router_joint *j, joint_s
     uint32_t at = 0;
     memcpy(s->in, j->empty, j->program->n_input * sizeof *s->in);
     for (uint32_t k = 0; k < j->program->n_part; at += j->program->part[k++].n_in) {
-        const weft_request *r = model[j->program->part[k].program].head;
+        const weft_request *r = model[j->first + j->program->part[k].program].head;
         for (uint32_t i = 0; s->part[k].rows > 0 && i < j->program->part[k].n_in; i++) {
             memcpy(s->in[at + i].dim, r->in[i].dim, sizeof s->in[at + i].dim);
             s->in[at + i].dim[0] = s->part[k].rows;
@@ -222,7 +222,7 @@ static bool is_within_limit(const joint_query *q, const router_joint *j, const j
 {
     double elements = 0;
     for (uint32_t k = 0; k < j->program->n_part; k++) {
-        const weft_request *r = q->model[j->program->part[k].program].head;
+        const weft_request *r = q->model[j->first + j->program->part[k].program].head;
         for (uint32_t i = 0; part[k].rows > 0 && r->rows > 0 && i < j->program->part[k].n_in; i++)
             elements +=
                 (double)weft_tensor_numel(&r->in[i]) / (double)r->rows * (double)part[k].rows;
@@ -238,7 +238,7 @@ static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_
     if (n > JOINT_PARTS_MAX || !can_run(&q->worker[q->at], j))
         return n;
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t at = j->program->part[k].program;
+        uint32_t at = j->first + j->program->part[k].program;
         const router_model *m = &q->model[at];
         must = at == q->must ? k : must;
         out[k] = (joint_part){0};
@@ -357,7 +357,7 @@ static weft_err open_joint(const weft_bundle *b, router_joint *j, uint32_t n_wor
     return err;
 }
 
-weft_err weft_joint__create(const weft_bundle *b, uint32_t n_worker, joint_set *out)
+weft_err weft_joint__create(const weft_bundle *b, uint32_t first, uint32_t n_worker, joint_set *out)
 {
     *out = (joint_set){.at = calloc((size_t)b->n_joint + 1, sizeof *out->at)};
     if (!out->at)
@@ -365,6 +365,7 @@ weft_err weft_joint__create(const weft_bundle *b, uint32_t n_worker, joint_set *
     for (uint32_t i = 0; i < b->n_joint; i++) {
         router_joint *j = &out->at[out->n++];
         j->program = &b->program[b->n_program + i];
+        j->first = first;
         WEFT_TRY(open_joint(b, j, n_worker));
     }
     return WEFT_ERR_OK;

@@ -9,27 +9,12 @@ void weft_router__set_spans(weft_router *router, weft_spans *spans)
     router->spans = spans;
 }
 
-const weft_bundle *weft_router__bundle(const weft_router *router)
-{
-    return router->bundle;
-}
-
 bool weft_router__serves(const weft_router *router, uint32_t model)
 {
     for (uint32_t i = 0; i < router->n_worker; i++)
         if (router->worker[i].serves[model])
             return true;
     return false;
-}
-
-uint32_t weft_router__find(const weft_router *router, const char *name, size_t len)
-{
-    for (uint32_t i = 0; i < router->bundle->n_program; i++) {
-        const char *model = router->bundle->program[i].name;
-        if (strlen(model) == len && memcmp(model, name, len) == 0)
-            return weft_router__serves(router, i) ? i : UINT32_MAX;
-    }
-    return UINT32_MAX;
 }
 
 /* The process has prepared its models, and its pulse beats. */
@@ -71,8 +56,9 @@ bool weft_router__is_ready(const weft_router *router, uint32_t model)
 
 bool weft_router__all_ready(const weft_router *router)
 {
-    for (uint32_t i = 0; i < router->bundle->n_program; i++)
-        if (weft_router__serves(router, i) && !weft_router__is_ready(router, i))
+    for (uint32_t i = 0; i < router->n_model; i++)
+        if (router->model[i].shown && weft_router__serves(router, i) &&
+            !weft_router__is_ready(router, i))
             return false;
     return true;
 }
@@ -123,7 +109,8 @@ weft_worker_status weft_router__worker_status(const weft_router *router, uint32_
                                 .retiring = at->retiring,
                                 .pid = w->pid,
                                 .state = state[w->state],
-                                .slice = w->slice};
+                                .slice = w->slice,
+                                .bundle = at->bundle->path};
 }
 
 uint64_t weft_router__joint_executions(const weft_router *router)

@@ -4,6 +4,7 @@
  * are accepted, requests are answered until drain_timeout_s has passed, and the remaining ones get
  * 503. A second signal ends at once. */
 #include "runtime/server/access_int.h"
+#include "runtime/server/deployment_int.h"
 #include "runtime/server/oip_int.h"
 #include "runtime/server/serve_int.h"
 
@@ -23,6 +24,8 @@ static const uint64_t beat_every_ns = 100000000u, patience_ns = 5000000000u;
 
 typedef struct server {
     const weft_serve_options *options;
+    weft_serve_options effective; /* `options` refers to them */
+    weft_deployment *deployment;
     weft_loop *loop;
     weft_notify *notify;
     weft_health *health;
@@ -132,7 +135,7 @@ static weft_err open_front(server *s, weft_diag *diag)
         return WEFT_ERR_NOMEM;
     WEFT_TRY(weft_spans__create(o, diag, &s->front.spans));
     weft_router__set_spans(s->router, s->front.spans);
-    WEFT_TRY(weft_access__create(o, weft_router__bundle(s->router), diag, &s->front.access));
+    WEFT_TRY(weft_access__create(o, s->router, diag, &s->front.access));
     s->keys = (weft_reloaded){.name = "keys",
                               .path = {o->api_keys},
                               .n_path = 1,
@@ -165,8 +168,12 @@ static weft_err open_server(server *s, weft_diag *diag)
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "epoll: %s", strerror(errno));
     WEFT_TRY(open_signals(s, diag));
     WEFT_TRY(weft_notify__create(s->loop, diag, &s->notify));
+    WEFT_TRY(weft_deployment__open(s->options, diag, &s->effective, &s->deployment));
+    s->options = &s->effective;
     WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
-    WEFT_TRY(weft_ctl__create(s->options, s->router, s->loop, diag, &s->control));
+    WEFT_TRY(weft_deployment__start(s->deployment, s->router, s->loop, diag));
+    WEFT_TRY(weft_ctl__create(s->options, s->router, s->deployment, s->loop, diag, &s->control));
+    s->front.deployment = s->deployment;
     WEFT_TRY(open_health(s, diag));
     WEFT_TRY(open_front(s, diag));
     WEFT_TRY(weft_http__create(s->options, &s->front, s->router, s->loop, diag, &s->http));
@@ -182,6 +189,7 @@ static void begin_drain(server *s)
     weft_http__drain(s->http);
     weft_grpc__drain(s->grpc);
     weft_router__drain(s->router);
+    weft_deployment__drain(s->deployment);
 }
 
 static bool is_drained(const server *s)
@@ -210,8 +218,10 @@ static weft_err run(server *s, weft_diag *diag)
                                    strerror(errno));
         const char *failure = weft_router__failure(s->router);
         if (failure && !s->was_ready)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = s->options->bundle},
-                                   "%s", failure);
+            return weft_diag_error(
+                diag, WEFT_ERR_INPUT,
+                (weft_where){.file = s->options->n_bundle == 1 ? s->options->bundle->path : NULL},
+                "%s", failure);
         if (s->n_signals == 1 && s->drain_until_ns == 0)
             begin_drain(s);
         if (s->drain_until_ns && is_drained(s))
@@ -237,8 +247,10 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_access__destroy(s.front.access);
     weft_reload__destroy(s.front.reload);
     weft_ctl__destroy(s.control);
+    weft_deployment__stop(s.deployment);
     weft_router__end_changes(s.router);
     weft_router__destroy(s.router);
+    weft_deployment__close(s.deployment);
     weft_spans__destroy(s.front.spans);
     weft_notify__destroy(s.notify);
     if (s.signals >= 0)

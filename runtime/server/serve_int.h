@@ -269,10 +269,20 @@ typedef enum weft_answer {
     WEFT_ANSWER_INTERNAL     /* 500, INTERNAL */
 } weft_answer;
 
+enum { WEFT_VERSION_MAX = 20 /* with the NUL */ };
+
+/* A model of the router: a program of a bundle, under a version. It stays what it is while it is
+ * held (weft_router__hold). */
+typedef struct weft_model_ref {
+    uint32_t at;
+    const weft_bundle_program *program;
+    const char *version;
+} weft_model_ref;
+
 /* One inference. Created by a transport; belongs to the router from weft_router__submit until the
  * router calls `done`, then to the transport again. */
 typedef struct weft_request {
-    uint32_t model;      /* index of its program in the bundle */
+    uint32_t model;      /* of the router */
     weft_tensor *in;     /* in the program's order; their data outlives the request */
     uint64_t timeout_us; /* given by the client; 0: the server's */
     const char *id;      /* given by the client; borrowed until `done` returns; NULL: none */
@@ -302,7 +312,7 @@ typedef struct weft_request {
 } weft_request;
 
 /* With arrays for the inputs and outputs of the model. NULL: out of memory. */
-weft_request *weft_request__create(const weft_bundle *bundle, uint32_t model);
+weft_request *weft_request__create(const weft_model_ref *model);
 void weft_request__destroy(weft_request *request);
 
 /* -- Statistics ----------------------------------------------------------------------------- */
@@ -358,11 +368,41 @@ WEFT_MUST_USE weft_err weft_router__create(const weft_serve_options *options, we
 void weft_router__destroy(weft_router *router);
 /* Spans of requests are written there; NULL: nowhere. */
 void weft_router__set_spans(weft_router *router, weft_spans *spans);
-const weft_bundle *weft_router__bundle(const weft_router *router);
-/* Whether some worker is to serve the model: a plan may place a part of the bundle here. */
+/* Whether some worker is to serve the model: a plan may place a part of a bundle here. */
 bool weft_router__serves(const weft_router *router, uint32_t model);
-/* Index of a model that is served; UINT32_MAX: none has this name. */
-uint32_t weft_router__find(const weft_router *router, const char *name, size_t len);
+/* -- Models, bundles and versions (router_models.c) -- */
+
+/* Places of models: not all of them are in use. */
+uint32_t weft_router__model_count(const weft_router *router);
+/* Whether requests find the model. */
+bool weft_router__is_shown(const weft_router *router, uint32_t model);
+weft_model_ref weft_router__model(const weft_router *router, uint32_t model);
+double weft_router__weight(const weft_router *router, uint32_t model);
+void weft_router__set_weight(weft_router *router, uint32_t model, double weight);
+/* Of the model's bundle: its path, as it was named, and absolute; its contents; see
+ * weft_serve_bundle. */
+const char *weft_router__bundle_path(const weft_router *router, uint32_t model);
+const char *weft_router__bundle_file(const weft_router *router, uint32_t model);
+uint64_t weft_router__identity(const weft_router *router, uint32_t model);
+bool weft_router__spreads(const weft_router *router, uint32_t model);
+/* A model that is served, by name and version; version_len 0: the version of the largest weight,
+ * and of equal ones the latest. UINT32_MAX: none. */
+uint32_t weft_router__find(const weft_router *router, const char *name, size_t len,
+                           const char *version, size_t version_len);
+/* The versions of the model that are served, in ascending order: `after` UINT32_MAX: the first.
+ * UINT32_MAX: no further one. */
+uint32_t weft_router__next_version(const weft_router *router, uint32_t model, uint32_t after);
+/* Whether all versions of the model that have a weight are ready; without one: this version. */
+bool weft_router__versions_ready(const weft_router *router, uint32_t model);
+/* The version of the model that gets the next request that names none, by the weights. */
+uint32_t weft_router__choose(weft_router *router, uint32_t model);
+/* Until the release the model stays what it is, though no request may find it any more. */
+void weft_router__hold(weft_router *router, uint32_t model);
+void weft_router__release(weft_router *router, uint32_t model);
+/* Until the end the model also has workers: a request for it is read, queued or runs. */
+void weft_router__begin_use(weft_router *router, uint32_t model);
+void weft_router__end_use(weft_router *router, uint32_t model);
+
 /* Whether some worker that serves the model has prepared it. */
 bool weft_router__is_ready(const weft_router *router, uint32_t model);
 /* Whether this holds for all models that are served. */
@@ -390,6 +430,7 @@ typedef struct weft_worker_status {
     int64_t pid; /* 0: no process */
     const char *state;
     const weft_serve_slice *slice;
+    const char *bundle; /* path, as it was named */
 } weft_worker_status;
 weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker);
 uint64_t weft_router__restarts(const weft_router *router);
@@ -407,7 +448,16 @@ bool weft_router__is_draining(const weft_router *router);
 bool weft_router__is_idle(const weft_router *router);
 uint32_t weft_router__queued(const weft_router *router, uint32_t model);
 
-/* -- Changes of the plan (router_change.c) -------------------------------------------------- */
+/* -- Bundles (router_models.c) -------------------------------------------------------------- */
+
+/* A bundle that is open. */
+struct router_bundle;
+/* Opens and checks a bundle; may run on any thread. `trust`: see weft_serve_options. */
+WEFT_MUST_USE weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust,
+                                                weft_diag *diag, struct router_bundle **out);
+void weft_router__free_bundle(struct router_bundle *bundle); /* NULL is allowed */
+
+/* -- Changes (router_change.c) -------------------------------------------------------------- */
 
 typedef struct weft_change_status {
     uint64_t generation; /* of the plan in force or, while `changing`, of that to come */
@@ -426,6 +476,24 @@ typedef struct weft_change_status {
 WEFT_MUST_USE weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice,
                                            uint32_t n, weft_arena *arena, weft_diag *diag);
 weft_change_status weft_router__change_status(const weft_router *router);
+/* Serves the models of a bundle as well, in place of those that have the same names and version;
+ * `alone`: in place of all versions of them. The same way: the switch comes when all new workers
+ * are ready. Takes the bundle, also on an error. */
+WEFT_MUST_USE weft_err weft_router__load(weft_router *router, struct router_bundle *bundle,
+                                         const weft_serve_bundle *as, bool alone, weft_diag *diag);
+/* No longer serves the models of a bundle (path), or the model of this name; version NULL: all
+ * versions of it. */
+WEFT_MUST_USE weft_err weft_router__unload(weft_router *router, const char *path, const char *name,
+                                           const char *version, weft_diag *diag);
+/* `on_end` is called when a change is over. */
+WEFT_MUST_USE weft_err weft_router__on_change(weft_router *router,
+                                              void (*on_end)(void *user, bool ok), void *user);
+/* While a change is held it does not come into force, though its workers are ready. */
+void weft_router__hold_change(weft_router *router, bool held);
+/* Undoes the change that is under way, unless it is in force. */
+void weft_router__cancel_change(weft_router *router, const char *why);
+/* Whether requests find the model when the change that is under way is over. */
+bool weft_router__is_coming(const weft_router *router, uint32_t model);
 /* Ends a change where it is; before the router is destroyed. */
 void weft_router__end_changes(weft_router *router);
 
@@ -433,10 +501,12 @@ void weft_router__end_changes(weft_router *router);
  * ------------------------------------------------------------- */
 
 typedef struct weft_ctl weft_ctl;
+struct weft_deployment; /* deployment_int.h */
 
 /* NULL when the options have none. */
 WEFT_MUST_USE weft_err weft_ctl__create(const weft_serve_options *options, weft_router *router,
-                                        weft_loop *loop, weft_diag *diag, weft_ctl **out);
+                                        struct weft_deployment *deployment, weft_loop *loop,
+                                        weft_diag *diag, weft_ctl **out);
 void weft_ctl__destroy(weft_ctl *control);
 /* Ends all requests with UNAVAILABLE; kills the workers that run some. */
 void weft_router__give_up(weft_router *router);
@@ -446,13 +516,13 @@ void weft_router__give_up(weft_router *router);
 /* What both transports share. Zeroed: none. */
 typedef struct weft_front {
     struct weft_access *access;
+    struct weft_deployment *deployment;
     weft_reload *reload;
     weft_spans *spans;
 } weft_front;
 
-/* What both transports tell of models. A bundle has one version of each. */
-#define WEFT_SERVE_MODEL_VERSION "1"
-#define WEFT_SERVE_PLATFORM      "onnx_weft"
+/* What both transports tell of models. */
+#define WEFT_SERVE_PLATFORM "onnx_weft"
 
 typedef struct weft_http weft_http;
 typedef struct weft_grpc weft_grpc;

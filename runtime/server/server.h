@@ -71,8 +71,28 @@ typedef struct weft_serve_control {
     void *user;
 } weft_serve_control;
 
+/* A bundle to serve. Zero-initialised: the defaults. */
+typedef struct weft_serve_bundle {
+    const char *path;
+    const char *folder;         /* `path` lies below, without symbolic links; NULL: anywhere */
+    const char *version;        /* of its models: a decimal number; NULL: "1" */
+    bool has_weight;            /* false: 1 */
+    double weight;              /* part of the requests for a model that name no version */
+    const char *const *model;   /* serve only these; n_model 0: all */
+    const double *model_weight; /* by model of `model`; NULL: `weight` of each */
+    uint32_t n_model;
+    /* Of a state that is restored: the contents that the file must have (0: any); and whether
+     * models that no slice names are served on every slice. */
+    uint64_t identity;
+    bool spreads;
+} weft_serve_bundle;
+
+/* Whether the text can be a version: a decimal number of at most 18 digits from 1 on. */
+bool weft_serve_is_version(const char *text);
+
 typedef struct weft_serve_options {
-    const char *bundle;  /* path */
+    const weft_serve_bundle *bundle;
+    uint32_t n_bundle;
     const char *exe;     /* program to run as `exe --worker` for each slice: this one */
     const char *address; /* IPv4, IPv6 or a name; NULL: 127.0.0.1 */
     weft_serve_port http, grpc, metrics;
@@ -87,6 +107,8 @@ typedef struct weft_serve_options {
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;
     weft_serve_control control;
+    const char *repository;     /* folder of bundles that clients may load; NULL: they may not */
+    const char *state;          /* folder that keeps what is served over restarts; NULL: none */
     uint64_t max_request_bytes; /* 0: 64 MiB */
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */
     weft_admission_mode admission;

@@ -290,7 +290,7 @@ static void run_child(const worker_process *w, int fd)
     snprintf(channel, sizeof channel, "%d,%zu,%zu", w->channel ? w->channel_fd : -1, w->to_worker,
              w->to_router);
     argv[n++] = channel;
-    argv[n++] = (char *)w->options->bundle;
+    argv[n++] = (char *)w->bundle_path;
     argv[n++] = slice->n_cpu ? cpus : (char *)"-";
     /* The driver of a GPU maps memory of the device as private memory of the process. */
     uint64_t memory = slice->gpu ? WEFT_MEMORY_UNLIMITED : w->options->worker_memory;

@@ -71,12 +71,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weft_answer why = WEFT_ANSWER_OK;
     char text[WEFT_REQUEST_MESSAGE_MAX] = "";
     weft_grpc_infer *infer = NULL;
-    if (!weft_grpc__read_infer(make_bundle(), NULL, data, size, DECODED_MAX_BYTES, &why, text,
-                               &infer)) {
+    weft_grpc_name name, version;
+    bool named = weft_grpc__scan_model(data, size, &name, &version) == NULL;
+    const weft_bundle *bundle = make_bundle();
+    const weft_model_ref ref = {.program = &bundle->program[named && name.len == 5],
+                                .version = "1"};
+    if (!weft_grpc__read_infer(&ref, data, size, DECODED_MAX_BYTES, &why, text, &infer)) {
         if (why == WEFT_ANSWER_OK || text[0] == '\0')
             abort();
         return 0;
     }
+    if (!named)
+        abort(); /* what can be decoded has been scanned */
     for (uint32_t i = 0; i < infer->program->n_input; i++)
         sink = sink + touch(&infer->request->in[i]);
     answer(infer);

@@ -76,9 +76,10 @@ static void read_body(const uint8_t *data, size_t size, bool raw)
     if (!body)
         return;
     memcpy(body, data + head, len);
-    bool ok = raw ? weft_oip__read_raw(&subject.bundle, model, body, len, &answer, message, &infer)
-                  : weft_oip__read_infer(&subject.bundle, model, body, len, json_len, &answer,
-                                         message, &infer);
+    const weft_model_ref ref = {
+        .at = model, .program = &subject.bundle.program[model], .version = "1"};
+    bool ok = raw ? weft_oip__read_raw(&ref, body, len, &answer, message, &infer)
+                  : weft_oip__read_infer(&ref, body, len, json_len, &answer, message, &infer);
     if (ok)
         check_infer(infer);
     else if (answer == WEFT_ANSWER_OK)
@@ -89,14 +90,20 @@ static void read_body(const uint8_t *data, size_t size, bool raw)
     free(body);
 }
 
-/* A router without workers: accepted requests wait until it gives up. */
+/* The worker does not start: accepted requests wait until the router gives up. */
 static void route(const uint8_t *data, size_t size)
 {
     static const http1_method methods[] = {HTTP1_GET, HTTP1_POST, HTTP1_PUT, HTTP1_HEAD};
-    static const weft_serve_options options = {.bundle = ""};
+    static const weft_serve_options options = {0};
     router_model model[OIP_MODELS] = {0};
-    weft_router router = {
-        .options = &options, .bundle = &subject.bundle, .model = model, .timeout_ns = 1000000000};
+    bool serves[OIP_MODELS];
+    router_worker worker = {.serves = serves};
+    weft_router router = {.options = &options,
+                          .model = model,
+                          .n_model = OIP_MODELS,
+                          .worker = &worker,
+                          .n_worker = 1,
+                          .timeout_ns = 1000000000};
     static weft_http http;
     http = (weft_http){
         .options = &options, .router = &router, .max_body = UINT32_MAX, .held_max = UINT32_MAX};
@@ -107,8 +114,13 @@ static void route(const uint8_t *data, size_t size)
         free(x);
         return;
     }
+    memset(serves, true, sizeof serves);
     for (int i = 0; i < OIP_MODELS; i++)
-        model[i] = (router_model){.program = &subject.program[i], .largest_bucket = 1};
+        model[i] = (router_model){.program = &subject.program[i],
+                                  .version = "1",
+                                  .shown = true,
+                                  .weight = 1,
+                                  .largest_bucket = 1};
     *x = (http_exchange){.http = &http, .method = methods[data[0] % 4]};
     if (end) {
         x->len = size - url_len - 1;

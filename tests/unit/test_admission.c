@@ -22,7 +22,6 @@ static const uint64_t ms = 1000000;
 typedef struct world {
     weft_bundle_bucket bucket[BUCKETS];
     weft_bundle_program program[MODELS];
-    weft_bundle bundle;
     router_model model[MODELS];
     router_batch part;
     router_worker worker;
@@ -48,12 +47,11 @@ static void begin(world *w, double slo_ms)
         w->model[m] = (router_model){.program = &w->program[m], .largest_bucket = 8};
         w->serves[m] = true;
     }
-    w->bundle = (weft_bundle){.program = w->program, .n_program = MODELS};
     w->worker = (router_worker){
         .router = &w->router, .serves = w->serves, .part = &w->part, .process.state = WORKER_IDLE};
     w->router = (weft_router){.options = &w->options,
-                              .bundle = &w->bundle,
                               .model = w->model,
+                              .n_model = MODELS,
                               .worker = &w->worker,
                               .n_worker = 1,
                               .shares = w->shares};

@@ -23,7 +23,6 @@ typedef struct subject {
     router_model model;
     worker_process worker;
     router_batch batch;
-    weft_bundle bundle;
     weft_bundle_program program;
     weft_bundle_bucket bucket[BUCKETS_MAX];
     int64_t bucket_rows[BUCKETS_MAX];
@@ -59,8 +58,6 @@ static void begin(subject *s, uint32_t seed)
             s->model.largest_bucket = s->bucket_rows[i];
     }
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    s->bundle.program = &s->program;
-    s->bundle.n_program = 1;
     s->worker = (worker_process){.fd = pair[0]};
     s->peer = pair[1];
 }
@@ -79,7 +76,8 @@ static void end(subject *s)
 
 static void add_request(subject *s)
 {
-    weft_request *r = weft_request__create(&s->bundle, 0);
+    weft_request *r =
+        weft_request__create(&(weft_model_ref){.program = &s->program, .version = "1"});
     bool batched = s->program.batch_symbol == 0;
     int64_t rows = batched ? pick(s, pick(s, 4) ? 4 : 24) : 3,
             width = 1 + pick(s, pick(s, 2) ? 1 : 3);
@@ -314,21 +312,21 @@ static void test_batch__queues_are_bounded(void **state)
     static const weft_serve_options options = {0};
     static const weft_bundle_value none[1];
     weft_bundle_program p = {.name = "m", .value = none, .batch_symbol = UINT32_MAX};
-    weft_bundle bundle = {.program = &p, .n_program = 1};
+    const weft_model_ref ref = {.program = &p, .version = "1"};
     router_model model = {.program = &p, .largest_bucket = 1};
     bool serves = true;
     int64_t most = 1;
     router_worker worker = {
         .serves = &serves, .most = &most, .process = {.state = WORKER_STARTING}};
     weft_router router = {.options = &options,
-                          .bundle = &bundle,
                           .model = &model,
+                          .n_model = 1,
                           .worker = &worker,
                           .n_worker = 1,
                           .timeout_ns = 1000000000};
     (void)state;
     for (uint32_t i = 0; i < QUEUE_MAX + 20; i++) {
-        request[i] = weft_request__create(&bundle, 0);
+        request[i] = weft_request__create(&ref);
         request[i]->done = count_done;
         if (i == QUEUE_MAX + 10)
             weft_router__drain(&router);
@@ -357,24 +355,24 @@ static void test_batch__models_without_worker(void **state)
     static const weft_serve_options options = {0};
     static const weft_bundle_value none[1];
     weft_bundle_program p = {.name = "m", .value = none, .batch_symbol = UINT32_MAX};
-    weft_bundle bundle = {.program = &p, .n_program = 1};
-    router_model model = {.program = &p, .largest_bucket = 1};
+    const weft_model_ref ref = {.program = &p, .version = "1"};
+    router_model model = {.program = &p, .version = "1", .shown = true, .largest_bucket = 1};
     bool serves = false;
     int64_t most = 1;
     router_worker worker = {
         .serves = &serves, .most = &most, .process = {.state = WORKER_STARTING}};
     weft_router router = {.options = &options,
-                          .bundle = &bundle,
                           .model = &model,
+                          .n_model = 1,
                           .worker = &worker,
                           .n_worker = 1,
                           .timeout_ns = 1000000000};
     (void)state;
     memset(n_done, 0, sizeof n_done);
-    weft_request *request = weft_request__create(&bundle, 0);
+    weft_request *request = weft_request__create(&ref);
     request->done = count_done;
     assert_true(weft_router__all_ready(&router));
-    assert_int_equal(weft_router__find(&router, "m", 1), UINT32_MAX);
+    assert_int_equal(weft_router__find(&router, "m", 1, NULL, 0), UINT32_MAX);
     weft_router__submit(&router, request);
     assert_int_equal(n_done[WEFT_ANSWER_NOT_FOUND], 1);
     assert_int_equal(model.n_queued, 0);

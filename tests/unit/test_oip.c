@@ -47,8 +47,10 @@ static weft_oip_infer *read(subject *s, uint32_t model, const char *json, const 
         memcpy(body + len, binary, n_binary);
     *out_body = realloc(body, len + n_binary ? len + n_binary : 1);
     s->message[0] = '\0';
-    bool ok = weft_oip__read_infer(&s->model.bundle, model, *out_body, len + n_binary, len,
-                                   &s->answer, s->message, &infer);
+    const weft_model_ref ref = {
+        .at = model, .program = &s->model.bundle.program[model], .version = "1"};
+    bool ok =
+        weft_oip__read_infer(&ref, *out_body, len + n_binary, len, &s->answer, s->message, &infer);
     assert_true(ok == (infer != NULL));
     return infer;
 }
@@ -217,8 +219,9 @@ static bool read_raw(subject *s, uint32_t model, size_t len, int64_t *out_dim)
 {
     char *body = calloc(1, len + 1);
     weft_oip_infer *infer = NULL;
-    bool ok = weft_oip__read_raw(&s->model.bundle, model, len ? body : NULL, len, &s->answer,
-                                 s->message, &infer);
+    const weft_model_ref ref = {
+        .at = model, .program = &s->model.bundle.program[model], .version = "1"};
+    bool ok = weft_oip__read_raw(&ref, len ? body : NULL, len, &s->answer, s->message, &infer);
     if (ok) {
         memcpy(out_dim, infer->request->in[0].dim, 3 * sizeof *out_dim);
         assert_true(infer->output[0].binary);

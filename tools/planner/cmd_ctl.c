@@ -4,7 +4,9 @@
 #include "tools/planner/control_link.h"
 
 #include "base/file.h"
+#include "base/num.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,17 @@ static const double poll_s = 0.05;
 typedef struct options {
     bool json, no_wait;
     double patience_s;
+    const char *socket, *version;
+    double weight; /* < 0: not given */
 } options;
+
+enum { SOCKET_PATH_MAX = 108 };
 
 typedef struct client {
     const options *o;
-    const char *file; /* argument of the command; NULL: none */
+    char **argument; /* of the command */
+    int n_argument;
+    const char *file; /* the first; NULL: none */
     weft_control_link link;
     weft_arena *arena;
     weft_diag *diag;
@@ -73,15 +81,16 @@ static void print_models(const json_t *models)
 {
     size_t i;
     json_t *m;
-    printf("%-20s %-5s %7s %10s %10s %8s %8s %8s\n", "model", "ready", "queue", "arrivals",
-           "answered", "late", "refused", "failed");
+    printf("%-20s %-7s %-6s %-5s %7s %10s %10s %8s %8s %8s\n", "model", "version", "weight",
+           "ready", "queue", "arrivals", "answered", "late", "refused", "failed");
     json_array_foreach(models, i, m)
     {
         bool ready = json_is_true(json_object_get(m, "ready"));
-        printf("%-20s %-5s %7lld %10lld %10lld %8lld %8lld %8lld\n", text_of(m, "model"),
-               ready ? "yes" : "no", number_of(m, "queue"), number_of(m, "arrivals"),
-               number_of(m, "answered"), number_of(m, "late"), number_of(m, "refused"),
-               number_of(m, "failed"));
+        printf("%-20s %-7s %-6.4g %-5s %7lld %10lld %10lld %8lld %8lld %8lld\n",
+               text_of(m, "model"), text_of(m, "version"),
+               json_number_value(json_object_get(m, "weight")), ready ? "yes" : "no",
+               number_of(m, "queue"), number_of(m, "arrivals"), number_of(m, "answered"),
+               number_of(m, "late"), number_of(m, "refused"), number_of(m, "failed"));
         if (!ready && *text_of(m, "why"))
             printf("  %s\n", text_of(m, "why"));
     }
@@ -107,6 +116,17 @@ static void print_workers(const json_t *workers)
     }
 }
 
+static void print_missing(const json_t *missing)
+{
+    size_t i;
+    json_t *b;
+    json_array_foreach(missing, i, b)
+    {
+        printf("not served: %s, version %s: %s\n", text_of(b, "bundle"), text_of(b, "version"),
+               text_of(b, "why"));
+    }
+}
+
 static void print_status(const json_t *status)
 {
     const json_t *last = json_object_get(status, "last_change");
@@ -118,8 +138,11 @@ static void print_status(const json_t *status)
     else if (last)
         printf("last change: generation %lld undone: %s\n", number_of(last, "generation"),
                text_of(last, "error"));
+    if (*text_of(status, "state_error"))
+        printf("%s\n", text_of(status, "state_error"));
     print_models(json_object_get(status, "models"));
     print_workers(json_object_get(status, "workers"));
+    print_missing(json_object_get(status, "missing"));
 }
 
 /* -- Changes ---------------------------------------------------------------------------------- */
@@ -173,11 +196,91 @@ static weft_err apply_plan(client *c)
     return err;
 }
 
-static weft_err run_command(client *c, const char *command)
+/* -- Bundles ---------------------------------------------------------------------------------- */
+
+/* Waits until an operation is over, and tells of it. */
+static weft_err wait_for_operation(client *c, long long number)
+{
+    for (;;) {
+        json_t *answer = NULL;
+        WEFT_TRY(ask(c, json_pack("{s:s}", "do", "status"), &answer));
+        const json_t *last = json_object_get(answer, "last_operation");
+        long long at = number_of(last, "operation");
+        weft_err err = WEFT_ERR_OK;
+        if (at == number && !json_is_true(json_object_get(last, "ok")))
+            err = weft_diag_error(c->diag, WEFT_ERR_IO, (weft_where){.file = c->file},
+                                  "not done: %s", text_of(last, "error"));
+        json_decref(answer);
+        if (at > number)
+            err = weft_diag_error(c->diag, WEFT_ERR_IO, (weft_where){0},
+                                  "other changes followed; `status` tells of them");
+        if (at >= number || err != WEFT_ERR_OK)
+            return err;
+        weft_link_sleep(&c->link, poll_s);
+    }
+}
+
+static weft_err operate(client *c, json_t *request)
 {
     json_t *answer = NULL;
-    if (c->file)
-        return apply_plan(c);
+    WEFT_TRY(ask(c, request, &answer));
+    long long number = number_of(answer, "operation");
+    weft_err err = c->o->json ? print_json(answer, JSON_COMPACT) : WEFT_ERR_OK;
+    json_decref(answer);
+    return err != WEFT_ERR_OK || c->o->no_wait ? err : wait_for_operation(c, number);
+}
+
+static void add_text(json_t *request, const char *key, const char *text)
+{
+    if (text)
+        json_object_set_new(request, key, json_string(text));
+}
+
+static weft_err load_bundle(client *c)
+{
+    char *path = realpath(c->file, NULL);
+    if (!path)
+        return weft_diag_error(c->diag, WEFT_ERR_IO, (weft_where){.file = c->file},
+                               "cannot be opened: %s", strerror(errno));
+    json_t *request = json_pack("{s:s, s:s}", "do", "load", "bundle", path);
+    add_text(request, "version", c->o->version);
+    if (c->o->weight >= 0)
+        json_object_set_new(request, "weight", json_real(c->o->weight));
+    free(path);
+    return operate(c, request);
+}
+
+static weft_err unload_bundle(client *c)
+{
+    char *path = realpath(c->file, NULL);
+    json_t *request = json_pack("{s:s, s:s}", "do", "unload", "name", c->file);
+    add_text(request, "path", path ? path : c->file);
+    add_text(request, "version", c->o->version);
+    free(path);
+    return operate(c, request);
+}
+
+/* MODEL VERSION=WEIGHT... */
+static weft_err set_weights(client *c)
+{
+    for (int i = 1; i < c->n_argument; i++) {
+        char *version = c->argument[i], *equals = strchr(version, '=');
+        double weight;
+        if (!equals || !weft_parse_f64(equals + 1, &weight))
+            return weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "'%s' is not VERSION=WEIGHT", version);
+        *equals = '\0';
+        WEFT_TRY(operate(c, json_pack("{s:s, s:s, s:s, s:f}", "do", "weigh", "model", c->file,
+                                      "version", version, "weight", weight)));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- The commands ----------------------------------------------------------------------------- */
+
+static weft_err ask_for(client *c, const char *command)
+{
+    json_t *answer = NULL;
     WEFT_TRY(ask(c, json_pack("{s:s}", "do", command), &answer));
     weft_err err = WEFT_ERR_OK;
     if (c->o->json)
@@ -192,43 +295,87 @@ static weft_err run_command(client *c, const char *command)
     return err;
 }
 
+/* A command, how many arguments it takes, and what does it; NULL: it is asked for by its name. */
+static const struct command_row {
+    const char *name;
+    int least, most;
+    weft_err (*run)(client *c);
+} commands[] = {
+    {"status", 0, 0, NULL},          {"plan", 0, 1, apply_plan},       {"load", 1, 1, load_bundle},
+    {"unload", 1, 1, unload_bundle}, {"weights", 2, 256, set_weights}, {"replan", 0, 0, NULL},
+    {"drain", 0, 0, NULL},           {"explain", 0, 0, NULL}};
+
+static const struct command_row *find_command(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static weft_err run_command(client *c, const struct command_row *command)
+{
+    return command->run && c->n_argument > 0 ? command->run(c) : ask_for(c, command->name);
+}
+
 /* -- The verb --------------------------------------------------------------------------------- */
 
 #define OPTIONS_OF_ctl
 #define OPTIONS options
 #include "tools/common/option_rows.h"
 
-static bool is_command(const char *name)
+/* The socket of `weft serve --control auto`. false: the environment names no folder for it. */
+static bool default_socket(char out[SOCKET_PATH_MAX])
 {
-    static const char *const commands[] = {"status", "plan", "drain", "replan", "explain"};
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(name, commands[i]) == 0)
-            return true;
-    return false;
+    const char *folder = getenv("XDG_RUNTIME_DIR");
+    int n = folder && *folder ? snprintf(out, SOCKET_PATH_MAX, "%s/weft.control", folder) : -1;
+    return n > 0 && n < SOCKET_PATH_MAX;
+}
+
+/* [SOCKET] COMMAND [ARGUMENT...]. Returns -1 to go on, or an exit code. */
+static int parse(int argc, char **argv, options *o, client *c, const struct command_row **out,
+                 char socket[SOCKET_PATH_MAX])
+{
+    int code = weft_options_parse(&weft_verb_ctl, argc, argv, o), at = optind;
+    if (code >= 0)
+        return code;
+    if (!o->socket && at < argc && !find_command(argv[at]))
+        o->socket = argv[at++];
+    if (!o->socket && at < argc && default_socket(socket))
+        o->socket = socket;
+    if (!o->socket || at == argc)
+        return weft_tool_usage(&weft_verb_ctl, "name a control socket and a command");
+    *out = find_command(argv[at]);
+    if (!*out)
+        return weft_tool_usage(&weft_verb_ctl, "no command '%s'", argv[at]);
+    c->argument = argv + at + 1;
+    c->n_argument = argc - at - 1;
+    c->file = c->n_argument ? c->argument[0] : NULL;
+    if (c->n_argument > (*out)->most && (*out)->most == 0)
+        return weft_tool_usage(&weft_verb_ctl, "'%s' takes no argument", argv[at]);
+    if (c->n_argument < (*out)->least || c->n_argument > (*out)->most)
+        return weft_tool_usage(&weft_verb_ctl, "wrong number of arguments of '%s'", argv[at]);
+    if ((o->version || o->weight >= 0) && (*out)->run != load_bundle &&
+        ((*out)->run != unload_bundle || o->weight >= 0))
+        return weft_tool_usage(&weft_verb_ctl,
+                               "--version is for load and unload, --weight for load");
+    return -1;
 }
 
 static int run_ctl(int argc, char **argv)
 {
-    options o = {.patience_s = 10};
-    int code = weft_options_parse(&weft_verb_ctl, argc, argv, &o);
+    options o = {.patience_s = 10, .weight = -1};
+    char socket[SOCKET_PATH_MAX];
+    const struct command_row *command = NULL;
+    client c = {.o = &o, .link = {.fd = -1}};
+    int code = parse(argc, argv, &o, &c, &command, socket);
     if (code >= 0)
         return code;
-    int n = argc - optind;
-    const char *command = n > 1 ? argv[optind + 1] : "";
-    if (n < 2 || n > 3)
-        return weft_tool_usage(&weft_verb_ctl, "name a control socket and a command");
-    if (!is_command(command))
-        return weft_tool_usage(&weft_verb_ctl, "no command '%s'", command);
-    if (n == 3 && strcmp(command, "plan") != 0)
-        return weft_tool_usage(&weft_verb_ctl, "'%s' takes no argument", command);
     signal(SIGPIPE, SIG_IGN);
-    client c = {.o = &o,
-                .file = n == 3 ? argv[optind + 2] : NULL,
-                .link = {.fd = -1},
-                .arena = weft_arena_create(0),
-                .diag = weft_diag_create()};
+    c.arena = weft_arena_create(0);
+    c.diag = weft_diag_create();
     weft_err err =
-        c.arena && c.diag ? weft_link_open(argv[optind], -1, c.diag, &c.link) : WEFT_ERR_NOMEM;
+        c.arena && c.diag ? weft_link_open(o.socket, -1, c.diag, &c.link) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
         err = run_command(&c, command);
     weft_link_close(&c.link);

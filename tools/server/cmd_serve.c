@@ -11,8 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { BUNDLES_MAX = 256 };
+
 typedef struct options {
     weft_serve_options serve;
+    weft_serve_bundle bundle[BUNDLES_MAX];
     weft_slices_options cut;
     int64_t cores[WEFT_SLICES_MAX];   /* of each CPU slice */
     uint32_t device[WEFT_SLICES_MAX]; /* devices of the plan to serve */
@@ -142,6 +145,76 @@ static int take_devices(void *at_options, const weft_verb *verb, char *arg)
 #define OPTIONS options
 #include "tools/common/option_rows.h"
 
+/* A plan is JSON: its first character tells it from a bundle. */
+static bool is_plan(const char *path)
+{
+    size_t len = strlen(path);
+    FILE *f = strcmp(path, "-") == 0 ? NULL : fopen(path, "rb");
+    if (!f)
+        return strcmp(path, "-") == 0 || (len > 5 && strcmp(path + len - 5, ".json") == 0);
+    int c = getc(f);
+    while (c == ' ' || c == '\t' || c == '\r' || c == '\n')
+        c = getc(f);
+    fclose(f);
+    return c == '{';
+}
+
+/* BUNDLE, BUNDLE@VERSION or BUNDLE@VERSION:WEIGHT; writes a NUL at the end of each part. */
+static int take_bundle(options *o, char *arg)
+{
+    weft_serve_bundle *b = &o->bundle[o->serve.n_bundle];
+    char *at = strrchr(arg, '@'), *colon = at ? strchr(at, ':') : NULL;
+    if (o->serve.n_bundle++ == BUNDLES_MAX)
+        return weft_tool_usage(&weft_verb_serve, "more than %d bundles", BUNDLES_MAX);
+    *b = (weft_serve_bundle){.path = arg};
+    if (!at || access(arg, F_OK) == 0)
+        return -1;
+    *at = '\0';
+    b->version = at + 1;
+    if (colon) {
+        *colon = '\0';
+        b->has_weight = true;
+        if (!weft_parse_f64(colon + 1, &b->weight) || !(b->weight >= 0 && b->weight <= 1e6))
+            return weft_tool_usage(&weft_verb_serve, "wrong weight '%s' of %s", colon + 1, arg);
+    }
+    return weft_serve_is_version(b->version)
+               ? -1
+               : weft_tool_usage(&weft_verb_serve,
+                                 "wrong version '%s' of %s: versions are numbers from 1 on",
+                                 b->version, arg);
+}
+
+static int take_arguments(options *o, char **arg, int n)
+{
+    bool may_be_empty = o->serve.repository || o->serve.state;
+    o->serve.bundle = o->bundle;
+    if ((n > 1 || (n > 0 && may_be_empty)) && is_plan(arg[n - 1]))
+        o->cut.plan = arg[--n];
+    for (int i = 0; i < n; i++) {
+        int code = take_bundle(o, arg[i]);
+        if (code >= 0)
+            return code;
+    }
+    return n > 0 || may_be_empty
+               ? -1
+               : weft_tool_usage(&weft_verb_serve, "name bundles, and optionally a plan; without "
+                                                   "a bundle --repository or --state is needed");
+}
+
+/* The socket that `weft ctl` asks by default. */
+static int find_socket(options *o)
+{
+    static char path[108];
+    const char *folder = getenv("XDG_RUNTIME_DIR");
+    if (!o->serve.control.path || strcmp(o->serve.control.path, "auto") != 0)
+        return -1;
+    int n = folder && *folder ? snprintf(path, sizeof path, "%s/weft.control", folder) : -1;
+    o->serve.control.path = path;
+    return n > 0 && n < (int)sizeof path
+               ? -1
+               : weft_tool_usage(&weft_verb_serve, "--control auto needs XDG_RUNTIME_DIR");
+}
+
 /* Returns -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, options *o)
 {
@@ -149,10 +222,11 @@ static int parse(int argc, char **argv, options *o)
     if (code >= 0)
         return code;
     o->serve.max_queue_delay_us = o->queue_delay_s * 1e6;
-    if (argc - optind < 1 || argc - optind > 2)
-        return weft_tool_usage(&weft_verb_serve, "name one bundle, and optionally a plan");
-    o->serve.bundle = argv[optind];
-    o->cut.plan = argv[optind + 1];
+    code = take_arguments(o, argv + optind, argc - optind);
+    if (code < 0)
+        code = find_socket(o);
+    if (code >= 0)
+        return code;
     if (o->cut.plan && o->cut.n_cores)
         return weft_tool_usage(&weft_verb_serve, "--slices and a plan exclude each other");
     const weft_follow_options *f = &o->follow;
@@ -196,13 +270,16 @@ static void on_ready(void *user, int http_port, int grpc_port, int metrics_port,
 /* Warns of a bundle for CPUs on slices of GPUs. It is no error: a plan may be tried on CPUs. */
 static weft_err check_target(const options *o, const weft_slices *slices, weft_diag *diag)
 {
-    weft_bundle *bundle;
-    WEFT_TRY(weft_bundle_open(o->serve.bundle, diag, &bundle));
-    const char *target = bundle->target && *bundle->target ? bundle->target : "cpu";
-    if (slices->n && slices->at[0].gpu && strncmp(target, "sm_", 3) != 0)
-        weft_diag_warn(diag, (weft_where){.file = o->serve.bundle},
-                       "is compiled for %s: its models do not run on the GPUs of the plan", target);
-    weft_bundle_close(bundle);
+    for (uint32_t i = 0; i < o->serve.n_bundle; i++) {
+        weft_bundle *bundle;
+        WEFT_TRY(weft_bundle_open(o->bundle[i].path, diag, &bundle));
+        const char *target = bundle->target && *bundle->target ? bundle->target : "cpu";
+        if (slices->n && slices->at[0].gpu && strncmp(target, "sm_", 3) != 0)
+            weft_diag_warn(diag, (weft_where){.file = o->bundle[i].path},
+                           "is compiled for %s: its models do not run on the GPUs of the plan",
+                           target);
+        weft_bundle_close(bundle);
+    }
     return WEFT_ERR_OK;
 }
 

@@ -239,7 +239,7 @@ class Test:
         r = self.request(self.x[:1])
         got = self.error(r, compression=grpc.Compression.Gzip)
         assert got[0] == "UNIMPLEMENTED", got
-        for path in (SERVICE + "ModelStreamInfer", SERVICE + "RepositoryModelLoad", "/a/b"):
+        for path in (SERVICE + "ModelStreamInfer", "/a/b"):
             assert self.error(b"", path=path)[0] == "UNIMPLEMENTED"
 
     # -- Load and faults ---------------------------------------------------------------------

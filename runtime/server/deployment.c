@@ -1,0 +1,703 @@
+/* Changes to what is served, one after the other.
+ *
+ *   load:   waits -> is opened beside the loop -> begins -> its state is saved beside the loop
+ *           -> comes into force -> the saved state does, too -> is over
+ *   unload, weigh, plan: the same without opening; a plan is refused while another change goes on
+ *
+ * The router does the change (router_change.c), and undoes it if it fails; it is held until the
+ * state after it is on the disk. Of a server that is killed at any moment the next one finds the
+ * state before or after a change, and nobody was told of a change that it does not find. */
+#include "runtime/server/deployment_int.h"
+
+#include "scheduler/scheduler.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OPERATIONS_MAX = 64, ERROR_BYTES = 512, NOT_RUN = -1 };
+
+typedef enum operation_kind { OPERATION_LOAD, OPERATION_UNLOAD, OPERATION_WEIGH } operation_kind;
+
+typedef struct weft_operation {
+    operation_kind kind;
+    uint64_t number;
+    weft_deployment *deployment;
+    weft_operation_wait *wait; /* NULL: nobody waits */
+    /* Owned; NULL: not given. */
+    char *path, *folder, *model, *version;
+    double weight;
+    bool has_weight, alone;
+    weft_job job; /* opens the bundle */
+    struct router_bundle *bundle;
+    weft_diag *diag;
+    weft_err err;
+    bool opened;
+    struct weft_operation *next;
+} operation;
+
+/* A state that is being written, or put into force. */
+typedef struct save_job {
+    weft_job job;
+    weft_deployment *deployment;
+    char *text;           /* owned; NULL: put into force what is written */
+    bool of_change;       /* a change of the router waits for it */
+    operation *operation; /* ends with it; NULL: none */
+    int code;             /* errno; 0: done */
+} save_job;
+
+struct weft_deployment {
+    weft_serve_options options;
+    weft_router *router;
+    weft_loop *loop;
+    weft_offload *offload; /* opens bundles, saves states; NULL: not started */
+    weft_timer soon;       /* lets the next operation begin */
+    weft_arena *arena;     /* of the state that was read */
+    int lock;              /* of the state's folder; -1: none */
+    weft_missing_bundle *missing;
+    uint32_t n_missing;
+
+    operation *first, *last; /* wait */
+    operation *current;
+    bool changes; /* the current one changes the router */
+    uint32_t n_operation;
+    uint64_t next_number;
+    save_job save;
+    bool saves;    /* `save` is under way */
+    bool prepared; /* a state is written that is not in force */
+    bool stopped;
+
+    char *plan, *plan_before; /* applied last, and the one before; NULL: that of the start */
+    bool plan_changes;        /* the plan applied last is not in force yet */
+
+    uint64_t last_number;
+    bool last_ok;
+    char last_error[ERROR_BYTES], state_error[ERROR_BYTES];
+};
+
+static void pump(weft_deployment *d);
+
+/* -- The end of an operation ------------------------------------------------------------------ */
+
+static void free_operation(operation *op)
+{
+    weft_router__free_bundle(op->bundle);
+    weft_diag_destroy(op->diag);
+    free(op->path);
+    free(op->folder);
+    free(op->model);
+    free(op->version);
+    free(op);
+}
+
+static void end(operation *op, weft_answer answer, const char *error)
+{
+    weft_deployment *d = op->deployment;
+    weft_operation_wait *wait = op->wait;
+    d->last_number = op->number;
+    d->last_ok = error == NULL;
+    snprintf(d->last_error, sizeof d->last_error, "%s", error ? error : "");
+    d->n_operation--;
+    if (d->current == op)
+        d->current = NULL;
+    WEFT_LOG(error ? WEFT_LOG_WARN : WEFT_LOG_INFO, error ? "change_refused" : "change_in_force",
+             {.key = "path", .text = op->path ? op->path : ""},
+             {.key = "model", .text = op->model ? op->model : ""},
+             {.key = "version", .text = op->version ? op->version : ""},
+             {.key = "why", .text = error ? error : ""});
+    if (wait) {
+        wait->operation = NULL;
+        wait->done(wait, answer, error);
+    }
+    free_operation(op);
+}
+
+static void end_by(operation *op, weft_err err, const weft_diag *diag)
+{
+    const weft_message *m = weft_diag_count(diag) ? weft_diag_at(diag, 0) : NULL;
+    weft_answer answer =
+        err == WEFT_ERR_INPUT || err == WEFT_ERR_UNSUP ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
+    char text[ERROR_BYTES];
+    if (m && m->item)
+        snprintf(text, sizeof text, "%s: %s", m->item, m->text);
+    else
+        snprintf(text, sizeof text, "%s", m ? m->text : weft_err_text(err));
+    end(op, answer, text);
+}
+
+/* -- The state -------------------------------------------------------------------------------- */
+
+static save_job *save_of(weft_job *job)
+{
+    return (save_job *)((char *)job - offsetof(save_job, job));
+}
+
+static void run_save(weft_job *job)
+{
+    save_job *s = save_of(job);
+    const char *folder = s->deployment->options.state;
+    s->code = s->text ? weft_state__prepare(folder, s->text) : weft_state__commit(folder);
+}
+
+static void note_state(weft_deployment *d, int code)
+{
+    char text[128] = "";
+    if (code) /* not strerror, which other threads use */
+        snprintf(text, sizeof text, "the state cannot be saved: %s",
+                 strerrordesc_np(code) ? strerrordesc_np(code) : "unknown error");
+    snprintf(d->state_error, sizeof d->state_error, "%s", text);
+    if (code)
+        WEFT_LOG(WEFT_LOG_ERROR, "state_not_saved", {.key = "folder", .text = d->options.state},
+                 {.key = "why", .text = text});
+}
+
+static void done_save(weft_job *job);
+
+/* Takes the text. */
+static void start_save(weft_deployment *d, char *text, bool of_change, operation *op)
+{
+    d->saves = true;
+    d->save = (save_job){.job = {.run = run_save, .done = done_save},
+                         .deployment = d,
+                         .text = text,
+                         .of_change = of_change,
+                         .operation = op,
+                         .code = NOT_RUN};
+    weft_offload__submit(d->offload, &d->save.job);
+}
+
+static void commit_state(weft_deployment *d, operation *op)
+{
+    d->prepared = false;
+    start_save(d, NULL, false, op);
+}
+
+static uint32_t find_version(const weft_deployment *d, const operation *op)
+{
+    return weft_router__find(d->router, op->model, strlen(op->model), op->version,
+                             strlen(op->version));
+}
+
+/* The next state is on the disk. */
+static void go_on(weft_deployment *d, operation *op, int code)
+{
+    uint32_t at = op ? find_version(d, op) : UINT32_MAX;
+    if (code) {
+        end(op, WEFT_ANSWER_INTERNAL, d->state_error);
+        pump(d);
+        return;
+    }
+    if (at != UINT32_MAX)
+        weft_router__set_weight(d->router, at, op->weight);
+    commit_state(d, op);
+}
+
+static void done_save(weft_job *job)
+{
+    save_job *s = save_of(job);
+    weft_deployment *d = s->deployment;
+    bool prepares = s->text != NULL, changing = weft_router__change_status(d->router).changing;
+    operation *op = s->operation;
+    free(s->text);
+    s->text = NULL;
+    d->saves = false;
+    if (d->stopped) {
+        if (!prepares && s->code == NOT_RUN)
+            (void)weft_state__commit(d->options.state);
+        return;
+    }
+    note_state(d, s->code);
+    if (prepares && s->of_change && changing) {
+        d->prepared = s->code == 0;
+        if (s->code)
+            weft_router__cancel_change(d->router, d->state_error);
+        weft_router__hold_change(d->router, false);
+        return; /* on_change follows */
+    }
+    if (prepares && !s->of_change) {
+        go_on(d, op, s->code);
+        return;
+    }
+    if (prepares) /* the change was undone meanwhile */
+        weft_state__discard(d->options.state);
+    d->changes = d->changes && prepares;
+    if (op)
+        end(op, s->code ? WEFT_ANSWER_INTERNAL : WEFT_ANSWER_OK, s->code ? d->state_error : NULL);
+    pump(d);
+}
+
+/* Saves what is served after the change that has begun, and holds the change until that is done.
+ * Without a state the change goes on. */
+static void save_change(weft_deployment *d)
+{
+    if (!d->options.state)
+        return;
+    char *text = weft_state__describe(d->router, weft_deployment__plan(d));
+    if (!text) {
+        weft_router__cancel_change(d->router, "there is no memory for the state");
+        return;
+    }
+    weft_router__hold_change(d->router, true);
+    start_save(d, text, true, NULL);
+}
+
+/* -- Operations ------------------------------------------------------------------------------- */
+
+static void run_open(weft_job *job)
+{
+    operation *op = (operation *)((char *)job - offsetof(operation, job));
+    const weft_serve_bundle as = {.path = op->path,
+                                  .folder = op->folder,
+                                  .spreads = true,
+                                  .model = (const char *const *)&op->model,
+                                  .n_model = op->model != NULL};
+    op->diag = weft_diag_create();
+    op->err = op->diag ? weft_router__read_bundle(&as, op->deployment->options.trust_bundle,
+                                                  op->diag, &op->bundle)
+                       : WEFT_ERR_NOMEM;
+}
+
+static weft_err begin_load(weft_deployment *d, operation *op, weft_diag *diag)
+{
+    const weft_serve_bundle as = {.path = op->path,
+                                  .version = op->version,
+                                  .has_weight = op->has_weight,
+                                  .weight = op->weight,
+                                  .model = (const char *const *)&op->model,
+                                  .n_model = op->model != NULL};
+    struct router_bundle *bundle = op->bundle;
+    op->bundle = NULL;
+    return weft_router__load(d->router, bundle, &as, op->alone, diag);
+}
+
+/* Sets the weight, after the state has it. */
+static void begin_weigh(weft_deployment *d, operation *op)
+{
+    uint32_t at = find_version(d, op);
+    if (at == UINT32_MAX) {
+        char text[ERROR_BYTES];
+        snprintf(text, sizeof text, "no model '%s' of version %s is served", op->model,
+                 op->version);
+        end(op, WEFT_ANSWER_NOT_FOUND, text);
+        return;
+    }
+    double before = weft_router__weight(d->router, at);
+    weft_router__set_weight(d->router, at, op->weight);
+    if (!d->options.state) {
+        end(op, WEFT_ANSWER_OK, NULL);
+        return;
+    }
+    char *text = weft_state__describe(d->router, weft_deployment__plan(d));
+    weft_router__set_weight(d->router, at, before);
+    if (text)
+        start_save(d, text, false, op);
+    else
+        end(op, WEFT_ANSWER_INTERNAL, "there is no memory for the state");
+}
+
+/* Begins the current operation, when nothing else goes on. */
+static void begin(weft_deployment *d)
+{
+    operation *op = d->current;
+    if (weft_router__change_status(d->router).changing || d->saves)
+        return; /* when that is over */
+    if (op->kind == OPERATION_WEIGH) {
+        begin_weigh(d, op);
+        return;
+    }
+    weft_diag *diag = weft_diag_create();
+    weft_err err = !diag ? WEFT_ERR_NOMEM
+                   : op->kind == OPERATION_LOAD
+                       ? begin_load(d, op, diag)
+                       : weft_router__unload(d->router, op->path, op->model, op->version, diag);
+    d->changes = err == WEFT_ERR_OK;
+    if (err == WEFT_ERR_OK)
+        save_change(d);
+    else
+        end_by(op, err, diag);
+    weft_diag_destroy(diag);
+}
+
+static void done_open(weft_job *job)
+{
+    operation *op = (operation *)((char *)job - offsetof(operation, job));
+    weft_deployment *d = op->deployment;
+    op->opened = true;
+    if (d->stopped)
+        return;
+    if (op->err == WEFT_ERR_OK)
+        begin(d);
+    else
+        end_by(op, op->err, op->diag);
+    pump(d);
+}
+
+/* Lets the next operation begin. */
+static void pump(weft_deployment *d)
+{
+    while (!d->stopped && !d->changes && !d->saves &&
+           !weft_router__change_status(d->router).changing) {
+        operation *op = d->current;
+        if (op && op->kind == OPERATION_LOAD && !op->opened)
+            return;
+        if (!op) {
+            op = d->first;
+            if (!op)
+                return;
+            d->first = op->next;
+            d->last = d->first ? d->last : NULL;
+            d->current = op;
+            if (op->kind == OPERATION_LOAD) {
+                op->job = (weft_job){.run = run_open, .done = done_open};
+                weft_offload__submit(d->offload, &op->job);
+                return;
+            }
+        }
+        begin(d);
+    }
+}
+
+/* A plan that was undone is forgotten. */
+static void end_plan(weft_deployment *d, bool ok)
+{
+    if (!d->plan_changes)
+        return;
+    free(ok ? d->plan_before : d->plan);
+    d->plan = ok ? d->plan : d->plan_before;
+    d->plan_before = NULL;
+    d->plan_changes = false;
+}
+
+/* A change of the router is over: of an operation, or of a plan. */
+static void on_change(void *user, bool ok)
+{
+    weft_deployment *d = user;
+    operation *op = d->changes ? d->current : NULL;
+    end_plan(d, ok);
+    if (d->stopped)
+        return;
+    if (d->prepared && ok) { /* then it is over */
+        commit_state(d, op);
+        return;
+    }
+    d->changes = false;
+    if (d->prepared)
+        weft_state__discard(d->options.state);
+    d->prepared = false;
+    if (op)
+        end(op, ok ? WEFT_ANSWER_OK : WEFT_ANSWER_INTERNAL,
+            ok ? NULL : weft_router__change_status(d->router).last_error);
+    pump(d);
+}
+
+static char *copy(const char *text, bool *failed)
+{
+    char *out = text ? strdup(text) : NULL;
+    *failed = *failed || (text && !out);
+    return out;
+}
+
+/* Takes the operation, whose texts are set. Returns its number, or 0. */
+static uint64_t enqueue(weft_deployment *d, operation *op, bool failed, weft_operation_wait *wait)
+{
+    if (failed || d->stopped || d->n_operation >= OPERATIONS_MAX) {
+        free_operation(op);
+        return 0;
+    }
+    op->deployment = d;
+    op->number = ++d->next_number;
+    op->wait = wait;
+    if (wait)
+        wait->operation = op;
+    *(d->last ? &d->last->next : &d->first) = op;
+    d->last = op;
+    d->n_operation++;
+    /* In a turn of the loop: nobody's call is answered inside it. */
+    weft_timer__set(d->loop, &d->soon, 0);
+    return op->number;
+}
+
+uint64_t weft_deployment__load(weft_deployment *d, const weft_serve_bundle *as, bool alone,
+                               weft_operation_wait *wait)
+{
+    bool failed = false;
+    operation *op = calloc(1, sizeof *op);
+    if (!op)
+        return 0;
+    *op = (operation){.kind = OPERATION_LOAD,
+                      .path = copy(as->path, &failed),
+                      .folder = copy(as->folder, &failed),
+                      .model = copy(as->n_model ? as->model[0] : NULL, &failed),
+                      .version = copy(as->version ? as->version : "1", &failed),
+                      .has_weight = as->has_weight,
+                      .weight = as->weight,
+                      .alone = alone};
+    return enqueue(d, op, failed, wait);
+}
+
+uint64_t weft_deployment__unload(weft_deployment *d, const char *path, const char *model,
+                                 const char *version, weft_operation_wait *wait)
+{
+    bool failed = false;
+    operation *op = calloc(1, sizeof *op);
+    if (!op)
+        return 0;
+    *op = (operation){.kind = OPERATION_UNLOAD,
+                      .path = copy(path, &failed),
+                      .model = copy(model, &failed),
+                      .version = copy(version, &failed)};
+    return enqueue(d, op, failed, wait);
+}
+
+uint64_t weft_deployment__weigh(weft_deployment *d, const char *model, const char *version,
+                                double weight, weft_operation_wait *wait)
+{
+    bool failed = false;
+    operation *op = calloc(1, sizeof *op);
+    if (!op)
+        return 0;
+    *op = (operation){.kind = OPERATION_WEIGH,
+                      .model = copy(model, &failed),
+                      .version = copy(version, &failed),
+                      .weight = weight};
+    return enqueue(d, op, failed, wait);
+}
+
+void weft_deployment__forget(weft_operation_wait *wait)
+{
+    if (wait->operation)
+        wait->operation->wait = NULL;
+    wait->operation = NULL;
+}
+
+/* -- Plans ------------------------------------------------------------------------------------ */
+
+weft_err weft_deployment__apply(weft_deployment *d, const char *text, weft_diag *diag,
+                                uint64_t *out_generation)
+{
+    weft_plan plan;
+    const weft_serve_slice *slice;
+    uint32_t n;
+    const weft_serve_control *o = &d->options.control;
+    if (!o->make_slices)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "this server was not started with a plan of CPU slices");
+    if (d->saves || d->changes)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "a change is under way");
+    weft_arena *arena = weft_arena_create(0);
+    char *kept = strdup(text);
+    weft_err err = arena && kept ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK)
+        err = weft_plan_from_json(text, strlen(text), "plan", arena, diag, &plan);
+    if (err == WEFT_ERR_OK)
+        err = o->make_slices(o->user, &plan, arena, diag, &slice, &n);
+    if (err == WEFT_ERR_OK)
+        err = weft_router__change(d->router, slice, n, arena, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_arena_destroy(arena);
+        free(kept);
+        return err;
+    }
+    d->plan_before = d->plan;
+    d->plan = kept;
+    d->plan_changes = true;
+    *out_generation = weft_router__change_status(d->router).generation;
+    save_change(d);
+    return WEFT_ERR_OK;
+}
+
+const char *weft_deployment__plan(const weft_deployment *d)
+{
+    return d->plan;
+}
+
+weft_operation_status weft_deployment__status(const weft_deployment *d)
+{
+    return (weft_operation_status){.last = d->last_number,
+                                   .ok = d->last_ok,
+                                   .error = d->last_error,
+                                   .n_waiting = d->n_operation,
+                                   .state_error = d->state_error};
+}
+
+const weft_missing_bundle *weft_deployment__missing(const weft_deployment *d, uint32_t *out_n)
+{
+    *out_n = d->n_missing;
+    return d->missing;
+}
+
+/* -- Restoring a state ------------------------------------------------------------------------ */
+
+/* Whether the file has the contents of then. */
+static weft_err check_bundle(const weft_serve_bundle *b, weft_diag *diag)
+{
+    weft_bundle *bundle;
+    WEFT_TRY(weft_bundle_open(b->path, diag, &bundle));
+    weft_err err = bundle->identity == b->identity
+                       ? WEFT_ERR_OK
+                       : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
+                                         "has other contents than the bundle that was loaded");
+    for (uint32_t i = 0; i < b->n_model && err == WEFT_ERR_OK; i++)
+        if (!weft_bundle_find(bundle, b->model[i]))
+            err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
+                                  "the bundle has no model '%s'", b->model[i]);
+    weft_bundle_close(bundle);
+    return err;
+}
+
+static void report_missing(weft_deployment *d, const weft_serve_bundle *b, const weft_diag *diag)
+{
+    const char *why = weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : "cannot be opened";
+    d->missing[d->n_missing++] = (weft_missing_bundle){
+        .path = b->path, .version = b->version, .why = weft_arena_strdup(d->arena, why)};
+    WEFT_LOG(WEFT_LOG_ERROR, "bundle_not_served", {.key = "path", .text = b->path},
+             {.key = "version", .text = b->version}, {.key = "why", .text = why});
+}
+
+static weft_err restore_bundles(weft_deployment *d, const weft_state *state)
+{
+    weft_serve_bundle *kept = weft_arena_array(d->arena, state->n_bundle + 1, sizeof *kept);
+    uint32_t n = 0;
+    d->missing = weft_arena_array(d->arena, state->n_bundle + 1, sizeof *d->missing);
+    for (uint32_t i = 0; i < state->n_bundle; i++) {
+        weft_diag *diag = weft_diag_create();
+        if (!diag)
+            return WEFT_ERR_NOMEM;
+        if (check_bundle(&state->bundle[i], diag) == WEFT_ERR_OK)
+            kept[n++] = state->bundle[i];
+        else
+            report_missing(d, &state->bundle[i], diag);
+        weft_diag_destroy(diag);
+    }
+    d->options.bundle = kept;
+    d->options.n_bundle = n;
+    return WEFT_ERR_OK;
+}
+
+/* The plan of the state, unless this machine cannot have its slices. */
+static weft_err restore_plan(weft_deployment *d, const char *text)
+{
+    const weft_serve_control *o = &d->options.control;
+    weft_plan plan;
+    const weft_serve_slice *slice;
+    uint32_t n;
+    weft_diag *diag = weft_diag_create();
+    weft_err err = diag ? weft_plan_from_json(text, strlen(text), "state", d->arena, diag, &plan)
+                        : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK && o->make_slices)
+        err = o->make_slices(o->user, &plan, d->arena, diag, &slice, &n);
+    if (err == WEFT_ERR_OK && o->make_slices) {
+        d->options.slice = slice;
+        d->options.n_slice = n;
+        d->plan = strdup(text);
+        err = d->plan ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    } else if (err != WEFT_ERR_NOMEM) {
+        WEFT_LOG(WEFT_LOG_ERROR, "plan_of_state_not_used",
+                 {.key = "why",
+                  .text = diag && weft_diag_count(diag) ? weft_diag_at(diag, 0)->text
+                                                        : "not started with a plan"});
+        err = WEFT_ERR_OK;
+    }
+    weft_diag_destroy(diag);
+    return err;
+}
+
+static weft_err restore(weft_deployment *d, weft_diag *diag)
+{
+    weft_state state;
+    bool found = false;
+    d->arena = weft_arena_create(0);
+    if (!d->arena)
+        return WEFT_ERR_NOMEM;
+    WEFT_TRY(weft_state__open(d->options.state, diag, &d->lock));
+    WEFT_TRY(weft_state__read(d->options.state, d->arena, diag, &state, &found));
+    if (!found)
+        return WEFT_ERR_OK;
+    WEFT_TRY(restore_bundles(d, &state));
+    return state.plan ? restore_plan(d, state.plan) : WEFT_ERR_OK;
+}
+
+/* -- Life ------------------------------------------------------------------------------------- */
+
+weft_err weft_deployment__open(const weft_serve_options *options, weft_diag *diag,
+                               weft_serve_options *out_options, weft_deployment **out)
+{
+    weft_deployment *d = calloc(1, sizeof *d);
+    if (!d)
+        return WEFT_ERR_NOMEM;
+    *d = (weft_deployment){.options = *options, .lock = -1};
+    weft_err err = options->state ? restore(d, diag) : WEFT_ERR_OK;
+    if (err != WEFT_ERR_OK) {
+        weft_deployment__close(d);
+        return err;
+    }
+    *out_options = d->options;
+    *out = d;
+    return WEFT_ERR_OK;
+}
+
+static void on_soon(void *user)
+{
+    pump(user);
+}
+
+weft_err weft_deployment__start(weft_deployment *d, weft_router *router, weft_loop *loop,
+                                weft_diag *diag)
+{
+    d->router = router;
+    d->loop = loop;
+    d->soon = (weft_timer){.fn = on_soon, .user = d};
+    if (!d->options.control.path && !d->options.repository)
+        return WEFT_ERR_OK;
+    d->offload = weft_offload__create(loop, 0);
+    if (!d->offload)
+        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "no thread for bundles");
+    return weft_router__on_change(router, on_change, d);
+}
+
+void weft_deployment__drain(weft_deployment *d)
+{
+    static const char why[] = "the server is shutting down";
+    for (operation *op = d->current ? d->current : d->first; op;
+         op = op == d->current ? d->first : op->next) {
+        weft_operation_wait *wait = op->wait;
+        op->wait = NULL;
+        if (wait) {
+            wait->operation = NULL;
+            wait->done(wait, WEFT_ANSWER_UNAVAILABLE, why);
+        }
+    }
+}
+
+void weft_deployment__stop(weft_deployment *d)
+{
+    if (!d || d->stopped)
+        return;
+    d->stopped = true;
+    if (d->loop)
+        weft_timer__cancel(d->loop, &d->soon);
+    weft_offload__destroy(d->offload);
+    d->offload = NULL;
+    while (d->current || d->first) {
+        operation *op = d->current ? d->current : d->first;
+        if (op == d->first)
+            d->first = op->next;
+        end(op, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+    }
+}
+
+void weft_deployment__close(weft_deployment *d)
+{
+    if (!d)
+        return;
+    weft_deployment__stop(d);
+    if (d->lock >= 0)
+        close(d->lock);
+    free(d->save.text);
+    free(d->plan);
+    free(d->plan_before);
+    weft_arena_destroy(d->arena);
+    free(d);
+}

@@ -1,0 +1,133 @@
+/* What a server serves: bundles with versions and weights, and the plan. Changes to it come one
+ * after the other, whoever asks for them (deployment.c); what is in force is kept in a folder
+ * (state_file.c); clients may name bundles of one folder (repository.c).
+ *
+ * On the loop's thread, but for the functions that say so. */
+#ifndef WEFT_RUNTIME_SERVER_DEPLOYMENT_INT_H
+#define WEFT_RUNTIME_SERVER_DEPLOYMENT_INT_H
+
+#include "runtime/server/serve_int.h"
+
+/* -- The state (state_file.c) --------------------------------------------------------------- */
+
+typedef struct weft_state {
+    const weft_serve_bundle *bundle;
+    uint32_t n_bundle;
+    const char *plan; /* JSON; NULL: that of the start */
+} weft_state;
+
+/* Makes the folder if it is missing, and keeps other servers out as long as *out_lock is open. */
+WEFT_MUST_USE weft_err weft_state__open(const char *folder, weft_diag *diag, int *out_lock);
+/* *out_found: the folder has a state. INPUT: it is no state, which is never overwritten. */
+WEFT_MUST_USE weft_err weft_state__read(const char *folder, weft_arena *arena, weft_diag *diag,
+                                        weft_state *out, bool *out_found);
+/* The text of a state: what is served when the change that is under way is over. NULL: no memory.
+ */
+char *weft_state__describe(const weft_router *router, const char *plan);
+/* Writes the next state beside the one in force, to the disk; any thread. 0 or errno. */
+int weft_state__prepare(const char *folder, const char *text);
+/* Puts the next state in force; any thread. 0 or errno. */
+int weft_state__commit(const char *folder);
+void weft_state__discard(const char *folder);
+
+/* -- Operations (deployment.c) -------------------------------------------------------------- */
+
+typedef struct weft_deployment weft_deployment;
+
+/* Who waits for the end of an operation; embedded in it. */
+typedef struct weft_operation_wait {
+    /* Called once, not inside of the call that began the operation. `error`: NULL: it is done. */
+    void (*done)(struct weft_operation_wait *wait, weft_answer answer, const char *error);
+    struct weft_operation *operation; /* NULL: none */
+} weft_operation_wait;
+
+/* Reads the state, if there is a folder for it: *out_options are then those of `options` with the
+ * bundles and slices of the state. They refer to the deployment. */
+WEFT_MUST_USE weft_err weft_deployment__open(const weft_serve_options *options, weft_diag *diag,
+                                             weft_serve_options *out_options,
+                                             weft_deployment **out);
+/* From now on it changes what the router serves. */
+WEFT_MUST_USE weft_err weft_deployment__start(weft_deployment *deployment, weft_router *router,
+                                              weft_loop *loop, weft_diag *diag);
+/* Tells everybody who waits that the server is shutting down. */
+void weft_deployment__drain(weft_deployment *deployment);
+/* Ends all operations; before the router's changes are ended. */
+void weft_deployment__stop(weft_deployment *deployment);
+void weft_deployment__close(weft_deployment *deployment); /* NULL is allowed */
+
+/* Serves a bundle as well, in place of those that have its models under the same version; `alone`:
+ * under any version. Returns its number; 0: too many operations wait, or no memory; nobody is told
+ * then. `wait` may be NULL. */
+uint64_t weft_deployment__load(weft_deployment *deployment, const weft_serve_bundle *as, bool alone,
+                               weft_operation_wait *wait);
+/* See weft_router__unload. */
+uint64_t weft_deployment__unload(weft_deployment *deployment, const char *path, const char *model,
+                                 const char *version, weft_operation_wait *wait);
+/* Sets the weight of a version. */
+uint64_t weft_deployment__weigh(weft_deployment *deployment, const char *model, const char *version,
+                                double weight, weft_operation_wait *wait);
+/* The wait is not called any more; the operation goes on. */
+void weft_deployment__forget(weft_operation_wait *wait);
+
+/* Brings a plan (JSON) into force; see weft_router__change. */
+WEFT_MUST_USE weft_err weft_deployment__apply(weft_deployment *deployment, const char *plan,
+                                              weft_diag *diag, uint64_t *out_generation);
+/* The plan that is in force or comes into force; NULL: that of the start. */
+const char *weft_deployment__plan(const weft_deployment *deployment);
+
+/* The operation that ended last. */
+typedef struct weft_operation_status {
+    uint64_t last; /* its number; 0: none */
+    bool ok;
+    const char *error;
+    uint32_t n_waiting;      /* that have not ended */
+    const char *state_error; /* why the state could not be saved last; "": it was */
+} weft_operation_status;
+weft_operation_status weft_deployment__status(const weft_deployment *deployment);
+
+/* A bundle of the state that is not served. */
+typedef struct weft_missing_bundle {
+    const char *path, *version, *why;
+} weft_missing_bundle;
+const weft_missing_bundle *weft_deployment__missing(const weft_deployment *deployment,
+                                                    uint32_t *out_n);
+
+/* -- The folder of bundles (repository.c) --------------------------------------------------- */
+
+/* A file that has a version of a model: FOLDER/MODEL.weft (version 1) or FOLDER/MODEL/VERSION.weft.
+ */
+typedef struct weft_repository_file {
+    char path[4096];
+    char version[WEFT_VERSION_MAX];
+} weft_repository_file;
+
+/* `version` NULL: the latest. false: there is none, or the name can be no model's. */
+bool weft_repository__find(const char *folder, const char *model, const char *version,
+                           weft_repository_file *out);
+/* Calls `fn` for each version of each model; stops after some thousands. */
+void weft_repository__list(const char *folder,
+                           void (*fn)(void *user, const char *model, const char *version),
+                           void *user);
+
+/* What a client says beside the name of the model. Zeroed: nothing. */
+typedef struct weft_repository_request {
+    const char *version; /* NULL: load the latest, in place of all others; unload all */
+    bool has_weight;
+    double weight;
+} weft_repository_request;
+
+typedef struct weft_repository_refusal {
+    weft_answer answer;
+    char text[WEFT_REQUEST_MESSAGE_MAX];
+} weft_repository_refusal;
+
+/* Begin an operation; the model is that of a client. `folder` NULL: loading is off. false: refused,
+ * nobody is told. */
+bool weft_repository__load(weft_deployment *deployment, const char *folder, const char *model,
+                           const weft_repository_request *request, weft_operation_wait *wait,
+                           weft_repository_refusal *out);
+bool weft_repository__unload(weft_deployment *deployment, const char *folder, const char *model,
+                             const weft_repository_request *request, weft_operation_wait *wait,
+                             weft_repository_refusal *out);
+
+#endif
