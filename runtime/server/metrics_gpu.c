@@ -95,16 +95,34 @@ static void put_family(const weft_metrics_meters *m, size_t which, bool nv, weft
     }
 }
 
+static bool is_on(const weft_worker_status *s, const char *slice)
+{
+    return !s->retired && strcmp(s->name ? s->name : "", slice) == 0;
+}
+
+/* A value for each slice, which has a worker for each bundle: of a gauge the least, else the sum.
+ */
 static void put_workers(const weft_router *router, const char *name, const char *type,
                         const char *help, double (*value)(const weft_worker_status *),
                         weft_buf *out)
 {
+    bool is_gauge = strcmp(type, "gauge") == 0;
     weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
     for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
         weft_worker_status s = weft_router__worker_status(router, i);
-        if (s.retired)
-            continue;
-        weft_buf_printf(out, "%s{slice=\"%s\"} %.0f\n", name, s.name ? s.name : "", value(&s));
+        const char *slice = s.name ? s.name : "";
+        double all = 0;
+        bool is_first = !s.retired;
+        for (uint32_t k = 0; k < weft_router__worker_count(router) && is_first; k++) {
+            weft_worker_status other = weft_router__worker_status(router, k);
+            if (!is_on(&other, slice))
+                continue;
+            is_first = k >= i;
+            double x = value(&other);
+            all = k == i ? x : is_gauge ? (x < all ? x : all) : all + x;
+        }
+        if (is_first)
+            weft_buf_printf(out, "%s{slice=\"%s\"} %.0f\n", name, slice, all);
     }
 }
 

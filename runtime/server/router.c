@@ -644,7 +644,8 @@ static weft_err open_bundles(weft_router *router, weft_diag *diag)
 
 static weft_err create_workers(weft_router *router, weft_diag *diag)
 {
-    const router_slices *known = router->options->state ? &router->slices : NULL;
+    const weft_serve_options *o = router->options;
+    const router_slices *known = o->state || o->plans_ahead ? &router->slices : NULL;
     WEFT_TRY(weft_router__check_slices(router, &router->slices, known, diag));
     for (uint32_t i = 0; i < router->slices.n; i++)
         for (router_bundle *b = router->bundles; b; b = b->next) {

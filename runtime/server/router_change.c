@@ -375,6 +375,8 @@ static weft_err start_workers(weft_router *router, weft_diag *diag)
 {
     struct router_change *c = router->change;
     uint32_t fresh = 0, free_places = 0;
+    WEFT_TRY(weft_router__check_slices(
+        router, &c->next, router->options->plans_ahead ? &c->next : &router->slices, diag));
     const char *lost = find_lost(router);
     if (lost)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
@@ -419,7 +421,6 @@ weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice,
     WEFT_TRY(open_change(router, diag));
     struct router_change *c = router->change;
     c->next = (router_slices){.at = slice, .n = n};
-    WEFT_TRY(weft_router__check_slices(router, &c->next, &router->slices, diag));
     WEFT_TRY(begin(router, diag));
     c->next_arena = arena;
     return WEFT_ERR_OK;

@@ -107,6 +107,7 @@ typedef struct weft_serve_options {
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;
     weft_serve_control control;
+    bool plans_ahead;           /* plans may name models that no bundle has yet */
     const char *repository;     /* folder of bundles that clients may load; NULL: they may not */
     const char *state;          /* folder that keeps what is served over restarts; NULL: none */
     uint64_t max_request_bytes; /* 0: 64 MiB */

@@ -297,6 +297,7 @@ static weft_err start_following(options *o, weft_arena *arena, weft_diag *diag, 
     WEFT_TRY(weft_follow_prepare(&o->follow, o->cut.plan, o->serve.control.path, arena, diag, out));
     o->cut.plan = out->plan;
     o->serve.control.path = out->socket;
+    o->serve.plans_ahead = true;
     return weft_follow_start(&o->follow, arena, diag, out);
 }
 
