@@ -108,6 +108,7 @@ typedef struct weft_demand {
     double slo_us;     /* 0: none */
     double rate_per_s; /* 0: one placement, which serves any load */
     weft_profile profile;
+    bool admit_by_slo; /* requests that would be late are refused; for the simulation */
 } weft_demand;
 
 typedef struct weft_demands {
@@ -523,6 +524,7 @@ typedef struct weft_control_options {
     weft_try_plan try_plan; /* compares both plans before one comes into force; NULL: no trial */
     double try_s;           /* length of a trial, beside five times move_s */
     double poll_s;          /* between observations; for those who make them */
+    double carbon_s;        /* between two readings of the carbon intensity; likewise */
 } weft_control_options;
 
 /* Defaults for a live server; `policy` and `try_plan` stay as they are. */
@@ -584,6 +586,106 @@ void weft_controller_destroy(weft_controller *c);
 /* A trial by simulation (simulate/). */
 WEFT_MUST_USE weft_err weft_sim_try(const weft_trial *trial, weft_arena *arena, weft_diag *diag,
                                     weft_trial_result *out);
+
+/* -- Dispatch (dispatch/) ----------------------------------------------------------------------
+ * What a router decides: that of the server, and that of the simulation. Times are of any clock. */
+
+/* A request that waits. */
+typedef struct weft_waiting {
+    uint64_t due_ns; /* it is late after this time */
+    int64_t rows;
+    bool promised; /* late, it is worth nothing */
+    bool kept;     /* it is never dropped */
+} weft_waiting;
+
+/* Time of a batch: mean and mean deviation. Mean 0: not known. */
+typedef struct weft_batch_time {
+    double mean_ns, dev_ns;
+} weft_batch_time;
+
+/* The queue of a model, in the order in which requests are due, and its batches. */
+typedef struct weft_line {
+    const void *of;
+    /* The request behind `at` (NULL: the first one); NULL: there is none, `out` stays. */
+    const void *(*next)(const void *of, const void *at, weft_waiting *out);
+    weft_batch_time (*time)(const void *of, int64_t rows); /* of a batch of so many rows */
+    int64_t (*size)(const void *of, uint32_t i); /* rows of a size of batches, ascending */
+    uint32_t n_size;
+    int64_t most_rows; /* of a batch */
+} weft_line;
+
+/* The first request of a model, and the workers' time that the model has had. */
+typedef struct weft_line_turn {
+    uint64_t due_ns;
+    double virtual_ns;
+} weft_line_turn;
+
+/* Whether the queue of one model goes before that of another on a worker that is idle. */
+bool weft_line_goes_first(const weft_line_turn *a, const weft_line_turn *b, uint64_t now_ns);
+/* Virtual time that a model is charged for a batch. */
+double weft_line_charge(const weft_line *line, int64_t rows);
+
+/* The workers that serve a model. */
+typedef struct weft_crew {
+    uint32_t n;
+    double soonest_ns; /* until one of them is idle */
+    bool any_idle;
+} weft_crew;
+
+/* When a request would run, counted from now. */
+typedef struct weft_forecast {
+    bool known;   /* the times of batches are */
+    bool at_once; /* it finds an idle worker and no queue */
+    double start_ns, finish_ns;
+} weft_forecast;
+
+/* `other`: queues of other models that the same workers serve. */
+weft_forecast weft_line_forecast(const weft_line *line, const weft_line *other, uint32_t n_other,
+                                 const weft_waiting *request, const weft_crew *crew,
+                                 uint64_t now_ns);
+/* By how much the request would be late; 0: it is in time, or nothing is known. */
+double weft_forecast_late_ns(const weft_forecast *forecast, uint64_t due_ns, uint64_t now_ns);
+
+/* What to do with a queue, which is not empty, before a batch of at most `most` rows is taken. */
+typedef struct weft_line_choice {
+    uint32_t drop; /* requests at its head that would be late */
+    int64_t most;  /* rows of the batch, then */
+} weft_line_choice;
+
+weft_line_choice weft_line_choose(const weft_line *line, int64_t most, uint64_t now_ns);
+
+/* A variant of an app, now. */
+typedef struct weft_pick_variant {
+    double accuracy, wait_us, finish_us; /* as forecast */
+    double cost;                         /* of an answer; 0: not known */
+    bool ready;                          /* some worker serves it, and can take the request */
+} weft_pick_variant;
+
+/* What a request to an app needs; 0: any. */
+typedef struct weft_pick_query {
+    double min_accuracy, latency_us, max_cost; /* of its answer */
+    double mean_accuracy, credit;              /* of the app's answers; see weft_pick_credit */
+    bool best_effort;                          /* the nearest variant will do */
+} weft_pick_query;
+
+typedef enum weft_pick_reason {
+    WEFT_PICK_ACTIVE,  /* it satisfies the request */
+    WEFT_PICK_LATE,    /* no variant that is accurate and cheap enough is in time */
+    WEFT_PICK_NEAREST, /* none is accurate and cheap enough */
+    WEFT_PICK_NONE     /* the same, and the request takes no other; `variant`: the nearest one */
+} weft_pick_reason;
+
+typedef struct weft_pick {
+    uint32_t variant; /* UINT32_MAX: none is ready */
+    weft_pick_reason reason;
+} weft_pick;
+
+weft_pick weft_pick_choose(const weft_pick_variant *variant, uint32_t n,
+                           const weft_pick_query *query);
+/* The credit after an answer: by how much answers have been above the mean that is asked for, in
+ * sum; limited by the most accurate variant. Begins with 0. */
+double weft_pick_credit(double credit, double accuracy, double mean_accuracy, double most_accuracy);
+const char *weft_pick_reason_name(weft_pick_reason reason);
 
 /* -- Simulation ----------------------------------------------------------------------------- */
 
@@ -659,6 +761,13 @@ typedef enum weft_sim_router {
     WEFT_SIM_LEAST   /* one queue a replica; the least loaded one gets the next request */
 } weft_sim_router;
 
+/* Which requests are refused when they would be answered too late, as by the server. */
+typedef enum weft_sim_admission {
+    WEFT_SIM_ADMIT_MODEL, /* those of demands that ask for it */
+    WEFT_SIM_ADMIT_SLO,   /* those of all models with an SLO */
+    WEFT_SIM_ADMIT_ALL    /* none */
+} weft_sim_admission;
+
 typedef enum weft_sim_close {
     WEFT_SIM_CLOSE_DEFAULT, /* pull: idle; shares and least: fill */
     WEFT_SIM_CLOSE_IDLE,    /* a batch leaves as soon as a worker is idle */
@@ -691,9 +800,10 @@ typedef struct weft_sim_options {
     weft_control_options control;
     weft_sim_router router;
     weft_sim_close close;
-    double duration_s; /* end of the run; 0: when the last request is answered */
-    double warmup_s;   /* requests that arrive before this time are served, but not counted */
-    double bucket_s;   /* length of a time bucket of the report; 0: no buckets */
+    weft_sim_admission admission; /* with WEFT_SIM_PULL */
+    double duration_s;            /* end of the run; 0: when the last request is answered */
+    double warmup_s; /* requests that arrive before this time are served, but not counted */
+    double bucket_s; /* length of a time bucket of the report; 0: no buckets */
     double queue_delay_us;
     double timeout_s;   /* 0: 30 */
     uint32_t queue_max; /* requests waiting in one queue; 0: 4096 */

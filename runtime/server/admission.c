@@ -1,20 +1,8 @@
-/* Which requests can be answered in time.
- *
- * A request with a promise (a timeout of its client, or the SLO of a model that asks for it) is
- * refused on arrival when its predicted finish is after the end of its promise, and dropped before
- * it is sent when it would be late. So a worker never computes what nobody waits for, and an
- * overloaded server keeps the throughput of full batches: the window drop of Nexus (Shen et al.,
- * SOSP 2019, section 6.3), with admission in front of it.
- *
- * Among the models of a worker the first one due goes first. A backlog that is never dropped, of
- * requests without a promise, is always overdue and would starve the others; so an overdue model
- * goes before others only as long as it has had no more of the workers' time than they, by the
- * virtual times of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
+/* What the router knows for the decisions of scheduler/dispatch: when requests are due, the times
+ * of batches, and the workers and queues that a request shares.
  *
  * The time of a batch is measured: mean and mean deviation by bucket, smoothed as round-trip times
- * of TCP are (Jacobson, SIGCOMM 1988). A request that finds an idle worker and no queue is always
- * admitted, and one request of a queue is always kept, so that an estimate that is too high cannot
- * stay. */
+ * of TCP are (Jacobson, SIGCOMM 1988). */
 #include "runtime/server/router_int.h"
 
 #include <math.h>
@@ -23,8 +11,6 @@
 
 /* Order of requests without a promise, of models without an SLO, among others. */
 static const uint64_t patience_ns = 1000000000u;
-/* Accuracy of the clocks and timers involved. */
-static const double margin_ns = 1e6;
 
 /* -- Times of batches ------------------------------------------------------------------------- */
 
@@ -74,12 +60,39 @@ uint64_t weft_admission__batch_ns(const router_model *model, int64_t rows)
     return (uint64_t)time_of(model, weft_batch__padded(model, rows)).mean_ns;
 }
 
-/* A time that few batches exceed: twice the deviation would cost a tenth of the good answers of an
- * overloaded server, and save one in a hundred from being late. */
-static uint64_t at_most_ns(const router_model *model, int64_t rows)
+/* -- Queues as lines ------------------------------------------------------------------------- */
+
+static const void *next_waiting(const void *of, const void *at, weft_waiting *out)
 {
-    batch_time t = time_of(model, weft_batch__padded(model, rows));
-    return (uint64_t)(t.mean_ns + t.dev_ns);
+    const weft_request *r =
+        at ? ((const weft_request *)at)->next : ((const router_model *)of)->head;
+    if (r)
+        *out = (weft_waiting){
+            .due_ns = r->due_ns, .rows = r->rows, .promised = r->promised, .kept = r->attempts > 0};
+    return r;
+}
+
+static weft_batch_time time_of_batch(const void *of, int64_t rows)
+{
+    batch_time t = time_of(of, weft_batch__padded(of, rows));
+    return (weft_batch_time){t.mean_ns, t.dev_ns};
+}
+
+static int64_t size_at(const void *of, uint32_t i)
+{
+    const weft_bundle_program *p = ((const router_model *)of)->program;
+    return p->bucket[i].symbol[p->batch_symbol];
+}
+
+weft_line weft_admission__line(const router_model *model)
+{
+    const weft_bundle_program *p = model->program;
+    return (weft_line){.of = model,
+                       .next = next_waiting,
+                       .time = time_of_batch,
+                       .size = size_at,
+                       .n_size = p->batch_symbol < p->n_symbol ? p->n_bucket : 0,
+                       .most_rows = model->largest_bucket};
 }
 
 /* -- Promises --------------------------------------------------------------------------------- */
@@ -107,12 +120,9 @@ void weft_admission__promise(const weft_router *router, weft_request *request)
 
 bool weft_admission__goes_first(const router_model *a, const router_model *b, uint64_t now_ns)
 {
-    bool late_a = a->head->due_ns < now_ns, late_b = b->head->due_ns < now_ns;
-    if (!late_a && !late_b)
-        return a->head->due_ns < b->head->due_ns;
-    if (late_a != late_b && a->virtual_ns == b->virtual_ns)
-        return late_a;
-    return a->virtual_ns < b->virtual_ns;
+    const weft_line_turn turn[] = {{a->head->due_ns, a->virtual_ns},
+                                   {b->head->due_ns, b->virtual_ns}};
+    return weft_line_goes_first(&turn[0], &turn[1], now_ns);
 }
 
 void weft_admission__enter(const weft_router *router, router_model *model)
@@ -123,20 +133,12 @@ void weft_admission__enter(const weft_router *router, router_model *model)
 
 void weft_admission__charge(weft_router *router, router_model *model, int64_t rows)
 {
+    weft_line line = weft_admission__line(model);
     router->virtual_ns = model->virtual_ns;
-    model->virtual_ns += (double)weft_admission__batch_ns(model, rows) + margin_ns;
+    model->virtual_ns += weft_line_charge(&line, rows);
 }
 
 /* -- On arrival ------------------------------------------------------------------------------- */
-
-/* Rows of a queue that run before a request that is due at `due_ns`. */
-static int64_t rows_before(const router_model *model, uint64_t due_ns)
-{
-    int64_t rows = 0;
-    for (const weft_request *r = model->head; r && r->due_ns <= due_ns; r = r->next)
-        rows += r->rows > 0 ? r->rows : 1;
-    return rows;
-}
 
 static bool run_together(const weft_router *router, uint32_t a, uint32_t b)
 {
@@ -152,27 +154,6 @@ static bool run_together(const weft_router *router, uint32_t a, uint32_t b)
             return true;
     }
     return false;
-}
-
-/* Work of other models that runs before the request on the workers that serve it; `own_ns`: of its
- * own model. */
-static double others_ns(const weft_router *router, const weft_request *request, const bool *shares,
-                        double own_ns, uint64_t now_ns)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < router->n_model; i++) {
-        const router_model *m = &router->model[i];
-        if (i == request->model || !shares[i] || !m->head ||
-            run_together(router, i, request->model))
-            continue;
-        double batches = ceil((double)rows_before(m, request->due_ns) / (double)m->largest_bucket);
-        double each_ns = (double)weft_admission__batch_ns(m, m->largest_bucket);
-        double all_ns = batches * each_ns;
-        if (m->head->due_ns < now_ns && all_ns > own_ns + each_ns)
-            all_ns = own_ns + each_ns; /* its share, and what it may be behind */
-        sum += all_ns;
-    }
-    return sum;
 }
 
 /* Time until the worker is idle; < 0: it takes no requests. */
@@ -194,102 +175,52 @@ static double busy_ns(const weft_router *router, const router_worker *w, uint64_
     return most;
 }
 
-/* What the workers that serve a model are like. */
-typedef struct outlook {
-    uint32_t n;
-    double soonest_ns; /* until one of them is idle */
-    bool any_idle;
-} outlook;
-
-static outlook look_at_workers(const weft_router *router, uint32_t model, uint64_t now_ns,
-                               bool *shares)
+static weft_crew look_at_workers(const weft_router *router, uint32_t model, uint64_t now_ns,
+                                 bool *shares)
 {
-    outlook o = {.soonest_ns = HUGE_VAL};
+    weft_crew crew = {.soonest_ns = HUGE_VAL};
+    memset(shares, 0, router->n_model * sizeof *shares);
     for (uint32_t i = 0; i < router->n_worker; i++) {
         const router_worker *w = &router->worker[i];
         double left = w->serves[model] ? busy_ns(router, w, now_ns) : -1;
         if (left < 0)
             continue;
-        o.n++;
-        o.any_idle = o.any_idle || w->process.state == WORKER_IDLE;
-        o.soonest_ns = left < o.soonest_ns ? left : o.soonest_ns;
+        crew.n++;
+        crew.any_idle = crew.any_idle || w->process.state == WORKER_IDLE;
+        crew.soonest_ns = left < crew.soonest_ns ? left : crew.soonest_ns;
         for (uint32_t k = 0; k < router->n_model; k++)
             shares[k] = shares[k] || w->serves[k];
     }
-    return o;
+    return crew;
+}
+
+weft_forecast weft_admission__forecast(const weft_router *router, uint32_t model, uint64_t due_ns,
+                                       int64_t rows, uint64_t now_ns)
+{
+    weft_crew crew = look_at_workers(router, model, now_ns, router->shares);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < router->n_model; i++)
+        if (i != model && router->shares[i] && router->model[i].head &&
+            !run_together(router, i, model))
+            router->line[n++] = weft_admission__line(&router->model[i]);
+    weft_line line = weft_admission__line(&router->model[model]);
+    const weft_waiting waiting = {.due_ns = due_ns, .rows = rows};
+    return weft_line_forecast(&line, router->line, n, &waiting, &crew, now_ns);
 }
 
 bool weft_admission__can_meet(const weft_router *router, const weft_request *request,
                               uint64_t now_ns, uint64_t *out_late_ns)
 {
-    const router_model *m = &router->model[request->model];
-    bool *shares = router->shares;
-    memset(shares, 0, router->n_model * sizeof *shares);
-    outlook o = look_at_workers(router, request->model, now_ns, shares);
-    if (o.n == 0 || (o.any_idle && !m->head))
-        return true; /* nothing is known, or nothing could be better */
-    int64_t before = rows_before(m, request->due_ns), most = m->largest_bucket;
-    int64_t own = request->rows > 0 ? request->rows : 1;
-    batch_time last = time_of(m, weft_batch__padded(m, before % most + own < most //
-                                                           ? before % most + own
-                                                           : most));
-    double queue_ns = (double)(before / most) * (double)weft_admission__batch_ns(m, most);
-    queue_ns += others_ns(router, request, shares, queue_ns, now_ns);
-    double finish_ns =
-        (double)now_ns + o.soonest_ns + queue_ns / o.n + last.mean_ns + 2 * last.dev_ns;
-    if (last.mean_ns <= 0 || finish_ns + margin_ns <= (double)request->due_ns)
-        return true;
-    *out_late_ns = (uint64_t)(finish_ns + margin_ns - (double)request->due_ns);
-    return false;
+    weft_forecast f =
+        weft_admission__forecast(router, request->model, request->due_ns, request->rows, now_ns);
+    double late_ns = weft_forecast_late_ns(&f, request->due_ns, now_ns);
+    if (late_ns > 0)
+        *out_late_ns = (uint64_t)late_ns;
+    return !(late_ns > 0);
 }
 
-/* -- Before a batch --------------------------------------------------------------------------- */
-
-static bool in_time(const weft_request *r, uint64_t end_ns)
+weft_line_choice weft_admission__choose(const router_model *model, int64_t most, uint64_t now_ns)
 {
-    return !r->promised || end_ns <= r->due_ns;
-}
-
-/* Rows from `r` on, up to `most`. */
-static int64_t rows_from(const weft_request *r, int64_t most)
-{
-    int64_t rows = 0;
-    for (; r && rows + r->rows <= most; r = r->next)
-        rows += r->rows;
-    return rows;
-}
-
-/* Whether a batch of `first` rows from `r` on lets the requests behind it be in time as well. */
-static bool rest_in_time(const router_model *m, const weft_request *r, int64_t first, int64_t all,
-                         uint64_t now_ns)
-{
-    uint64_t end_ns =
-        now_ns + weft_admission__batch_ns(m, first) + weft_admission__batch_ns(m, all - first);
-    for (int64_t rows = 0; r && rows + r->rows <= first; r = r->next)
-        rows += r->rows;
-    return !r || in_time(r, end_ns);
-}
-
-admission_choice weft_admission__choose(const router_model *m, int64_t most, uint64_t now_ns)
-{
-    admission_choice out = {.most = most};
-    const weft_request *r = m->head, *last = NULL;
-    for (; r; last = r, r = r->next, out.drop++) {
-        if (!r->promised || r->rows <= 0 || r->attempts > 0 || r->rows > most)
-            return out;
-        int64_t all = rows_from(r, most);
-        if (in_time(r, now_ns + at_most_ns(m, all)))
-            return out;
-        for (uint32_t i = m->program->n_bucket; i-- > 0;) {
-            int64_t rows = m->program->bucket[i].symbol[m->program->batch_symbol];
-            if (rows >= r->rows && rows < all && in_time(r, now_ns + at_most_ns(m, rows)) &&
-                rest_in_time(m, r, rows, all, now_ns)) {
-                out.most = rows;
-                return out;
-            }
-        }
-    }
-    if (last && last->due_ns > now_ns)
-        out.drop--; /* it runs alone, and tells how long that takes now */
-    return out;
+    weft_line line = weft_admission__line(model);
+    return weft_line_choose(&line, most, now_ns);
 }

@@ -225,7 +225,7 @@ static router_model *first_due(weft_router *router, const router_worker *worker,
  * the batch to take; 0: the queue is empty. */
 static int64_t drop_late(router_model *m, int64_t most, uint64_t now_ns, weft_request **late)
 {
-    admission_choice choice = weft_admission__choose(m, most, now_ns);
+    weft_line_choice choice = weft_admission__choose(m, most, now_ns);
     for (; choice.drop > 0; choice.drop--) {
         weft_request *r = m->head;
         weft_batch__remove(m, r);
@@ -671,7 +671,9 @@ static weft_err make_room(weft_router *router)
     router->worker = calloc(router->worker_room, sizeof *router->worker);
     router->model = calloc(router->model_room, sizeof *router->model);
     router->shares = calloc(router->model_room, sizeof *router->shares);
-    return router->worker && router->model && router->shares ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    router->line = calloc(router->model_room, sizeof *router->line);
+    return router->worker && router->model && router->shares && router->line ? WEFT_ERR_OK
+                                                                             : WEFT_ERR_NOMEM;
 }
 
 weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop, weft_diag *diag,
@@ -721,6 +723,7 @@ void weft_router__destroy(weft_router *router)
     free(router->worker);
     free(router->model);
     free(router->shares);
+    free(router->line);
     free(router);
 }
 

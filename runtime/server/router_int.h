@@ -17,6 +17,7 @@
 #define WEFT_RUNTIME_SERVER_ROUTER_INT_H
 
 #include "runtime/server/serve_int.h"
+#include "scheduler/scheduler.h"
 
 #include <sys/types.h>
 
@@ -116,18 +117,18 @@ bool weft_admission__goes_first(const router_model *a, const router_model *b, ui
 void weft_admission__enter(const weft_router *router, router_model *model);
 /* The model gets a worker for a batch of so many rows. */
 void weft_admission__charge(weft_router *router, router_model *model, int64_t rows);
+/* The queue of a model, for decisions. Valid until the queue changes. */
+weft_line weft_admission__line(const router_model *model);
+/* When a request for the model that is due then would be answered. */
+weft_forecast weft_admission__forecast(const weft_router *router, uint32_t model, uint64_t due_ns,
+                                       int64_t rows, uint64_t now_ns);
 /* Whether the request can be answered before it is due, as far as is known. false: by how much it
  * would be late. */
 bool weft_admission__can_meet(const weft_router *router, const weft_request *request,
                               uint64_t now_ns, uint64_t *out_late_ns);
 
-/* What to do with a queue, which is not empty, before a batch of at most `most` rows is taken. */
-typedef struct admission_choice {
-    uint32_t drop; /* requests at its head that would be late */
-    int64_t most;  /* rows of the batch, then */
-} admission_choice;
-
-admission_choice weft_admission__choose(const router_model *model, int64_t most, uint64_t now_ns);
+/* What to do with the queue, which is not empty, before a batch of at most `most` rows is taken. */
+weft_line_choice weft_admission__choose(const router_model *model, int64_t most, uint64_t now_ns);
 
 /* -- Processes of workers (worker_process.c) ------------------------------------------------ */
 
@@ -350,6 +351,7 @@ struct weft_router {
     uint32_t n_pending;   /* accepted, not answered */
     router_slices slices; /* in force */
     bool *shares;         /* by model: scratch of admission.c */
+    weft_line *line;      /* the same */
     double virtual_ns;    /* of the model that got a worker last, when it did */
     bool draining;
     weft_loop_source source; /* answers in shared memory */

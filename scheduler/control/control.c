@@ -53,6 +53,7 @@ struct weft_controller {
     bool started;
     double horizon_s;     /* mean time between changes */
     double carbon_called; /* intensity at the last call */
+    bool by_carbon;       /* it is what calls the policy now */
     weft_buf text;
 };
 
@@ -472,7 +473,9 @@ static bool choose(weft_controller *c, const weft_problem *problem, const weft_p
     bool needed = short_of && x.next_per_s > x.now_per_s * more;
     if (short_of && !needed && x.next_per_s < x.now_per_s * enough)
         return weft_buf_puts(&c->text, ": carries less"), false;
-    if (!needed && c->o.payback_s > 0) {
+    /* A policy that chooses variants weighs carbon against accuracy, which has no price. */
+    bool weighs = c->by_carbon && (c->o.policy->splits & WEFT_SPLIT_VARIANTS);
+    if (!needed && !weighs && c->o.payback_s > 0) {
         double horizon_s = fmin(c->o.payback_s, c->horizon_s);
         weft_buf_printf(&c->text, "; saves %.4g %s/h, moves cost %.4g %s, counted over %.4g s",
                         x.saving, x.unit, x.price, x.unit, horizon_s);
@@ -485,7 +488,9 @@ static bool choose(weft_controller *c, const weft_problem *problem, const weft_p
     }
     if (!try_plans(c, problem, next, needed, arena))
         return weft_buf_puts(&c->text, ": the trial is worse"), false;
-    weft_buf_puts(&c->text, needed ? ": changed, because it is needed" : ": changed, to save");
+    weft_buf_puts(&c->text, needed   ? ": changed, because it is needed"
+                            : weighs ? ": changed, as the policy weighs carbon against accuracy"
+                                     : ": changed, to save");
     return true;
 }
 
@@ -538,8 +543,8 @@ weft_err weft_controller_observe(weft_controller *c, const weft_observation *o, 
     bool missed = !busy && find_misses(c), moved = !busy && find_change(c);
     if (!busy && o->asked && !missed && !moved)
         weft_buf_puts(&c->text, "asked for");
-    if (missed || moved || (!busy && o->asked) ||
-        (!busy && (find_carbon(c, o->carbon_g_per_kwh) || find_period(c))))
+    c->by_carbon = !busy && !missed && !moved && !o->asked && find_carbon(c, o->carbon_g_per_kwh);
+    if (missed || moved || (!busy && o->asked) || c->by_carbon || (!busy && find_period(c)))
         err = decide(c, o, diag, out);
     out->plan = c->plan;
     out->text = c->text.at ? c->text.at : "";

@@ -26,7 +26,8 @@ void weft_control_live(weft_control_options *options)
                                       .move_s = 2,
                                       .as_much = true,
                                       .try_s = 5,
-                                      .poll_s = 0.5};
+                                      .poll_s = 0.5,
+                                      .carbon_s = 60};
 }
 
 typedef struct key {
@@ -48,7 +49,7 @@ static const key keys[] = {
     KEY("misses", miss_share, PART, 0, 1),    KEY("carbon", carbon_change, PART, 0, 100),
     KEY("hold", hold_s, SECONDS, 0, 1e6),     KEY("payback", payback_s, SECONDS, 0, 1e9),
     KEY("move", move_s, SECONDS, 0, 1e6),     KEY("trial", try_s, SECONDS, 0, 3600),
-    KEY("poll", poll_s, SECONDS, 0.01, 3600)};
+    KEY("poll", poll_s, SECONDS, 0.01, 3600), KEY("intensity", carbon_s, SECONDS, 0.01, 86400)};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
 static bool parse_value(const key *k, const char *text, double *out)

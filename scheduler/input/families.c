@@ -22,6 +22,7 @@ static const weft_family *family_of(const weft_family *const *chosen, size_t n, 
 /* Adds a model to the demand of its family. */
 static void add_model(weft_demand *to, const weft_demand *d)
 {
+    to->admit_by_slo = d->admit_by_slo && (to->admit_by_slo || !(to->rate_per_s > 0));
     if (d->slo_us > 0 && (!(to->slo_us > 0) || d->slo_us < to->slo_us))
         to->slo_us = d->slo_us;
     to->rate_per_s += d->rate_per_s;

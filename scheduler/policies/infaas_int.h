@@ -1,6 +1,6 @@
-/* The decisions of INFaaS, apart from placement: states of instances, the choice for a query, and
- * the number of instances of each variant. Shared by infaas.c (scaling), infaas_pick.c (queries)
- * and policy_infaas.c. Pure functions of their arguments. */
+/* The decisions of INFaaS, apart from placement: states of instances, and the number of instances
+ * of each variant. Shared by infaas.c and policy_infaas.c. Pure functions of their arguments. The
+ * choice of a variant for a query is dispatch/pick.c. */
 #ifndef WEFT_SCHEDULER_POLICIES_INFAAS_INT_H
 #define WEFT_SCHEDULER_POLICIES_INFAAS_INT_H
 
@@ -90,40 +90,5 @@ typedef struct weft_infaas_worker {
 
 /* Workers to add (1), or to drain (negative: the number of those that were empty for 60 s). */
 int32_t weft_infaas__workers(const weft_infaas_worker *worker, uint32_t n);
-
-/* -- The choice for a query ------------------------------------------------------------------- */
-
-typedef struct weft_infaas_pick weft_infaas_pick;
-
-typedef struct weft_infaas_candidate {
-    const char *name;
-    double accuracy, latency_us, load_us;
-    uint32_t hardware; /* kind of worker */
-} weft_infaas_candidate;
-
-typedef enum weft_infaas_answer {
-    WEFT_INFAAS_RUNS,    /* variant and worker: send the query there */
-    WEFT_INFAAS_LOAD,    /* variant and worker: load it there first */
-    WEFT_INFAAS_CLOSEST, /* no variant satisfies the query: this one is nearest */
-} weft_infaas_answer;
-
-typedef struct weft_infaas_choice {
-    weft_infaas_answer answer;
-    uint32_t variant, worker; /* worker UINT32_MAX: there is none of the hardware */
-} weft_infaas_choice;
-
-/* An index of variants without instances, and of workers of these kinds of hardware without
- * load. */
-weft_infaas_pick *weft_infaas__index(const weft_infaas_candidate *candidate, uint32_t n,
-                                     const uint32_t *hardware, uint32_t n_worker,
-                                     weft_arena *arena);
-/* Sets state and load of the instance of a variant on a worker; INACTIVE: there is no instance.
- * O(log n). */
-void weft_infaas__set_instance(weft_infaas_pick *pick, uint32_t variant, uint32_t worker,
-                               weft_infaas_state state, double load);
-void weft_infaas__set_worker(weft_infaas_pick *pick, uint32_t worker, double use); /* O(log n) */
-/* O(log n) if few variants are accurate enough and too slow; at most O(n). */
-weft_infaas_choice weft_infaas__choose(const weft_infaas_pick *pick, double accuracy,
-                                       double latency_us);
 
 #endif

@@ -6,7 +6,7 @@
  * World of the paper. An application states what it wants (accuracy, latency). The system has
  * many variants of it (architecture, framework, batch, hardware) on workers with CPUs and GPUs.
  * Each second greedy rules, which approximate an integer program, add, upgrade and remove
- * instances. infaas.c has the program and the rules, infaas_pick.c the choice of a variant for
+ * instances. infaas.c has the program and the rules, dispatch/pick.c the choice of a variant for
  * each query.
  *
  * Mapping. An app of the set with a rate is an application, its models are architectures; a
@@ -133,8 +133,7 @@ static void list_variants(run *r, task *t, uint32_t demand, uint32_t arch)
         const weft_option *best = NULL;
         for (uint32_t i = 0; i < choice->n; i++) {
             const weft_option *o = &table->option[demand][choice->first + i];
-            if (o->spec.kind != WEFT_SLICE_CORES &&
-                (!best || o->peak_per_s > best->peak_per_s * (1 + slack)))
+            if (!best || o->peak_per_s > best->peak_per_s * (1 + slack))
                 best = o;
         }
         if (!best)
@@ -259,7 +258,7 @@ static weft_solution read_running(run *r)
         last = p;
         if (demand != NONE && !shared)
             o = weft_option_table__placed(&r->builder->table, demand, p);
-        if (!o || o->spec.kind == WEFT_SLICE_CORES)
+        if (!o)
             continue;
         list.at[list.n++] = (weft_segment){.device = p->device,
                                            .slice_id = p->slice_id,
@@ -577,9 +576,8 @@ static weft_err place_infaas(void *state, const weft_problem *problem, weft_aren
             return weft_diag_error(
                 diag, WEFT_ERR_INFEASIBLE,
                 (weft_where){.item = builder.demands->at[r.list[i].demand].model},
-                "infaas places on GPUs and their slices only, and no eligible variant of '%s' "
-                "meets the SLO on one that it was profiled on; add such a profile, allow more "
-                "slices, or relax the SLO or the accuracy",
+                "no eligible variant of '%s' meets the SLO on a slice that it was profiled on; add "
+                "such a profile, allow more slices, or relax the SLO or the accuracy",
                 r.list[i].name);
     recall(&r, m);
     uint32_t failed = NONE;
@@ -602,7 +600,8 @@ const weft_policy weft_policy_infaas = {
     .name = "infaas",
     .brief = "variants and replicas, scaled in steps from the running ones",
     .cite = "INFaaS, ATC'21",
-    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_VARIANTS,
+    .splits =
+        WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_VARIANTS,
     .state_size = sizeof(memory),
     .place = place_infaas,
 };

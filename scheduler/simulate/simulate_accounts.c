@@ -53,7 +53,8 @@ void weft_sim__add_histogram(weft_arena *arena, sim_service *to, const sim_servi
 void weft_sim__count_answer(sim_world *w, const sim_request *r, const sim_server *server)
 {
     sim_service *s = &w->service[r->service];
-    int64_t ns = w->now_ns - r->time_ns;
+    int64_t ns = w->now_ns - r->time_ns + //
+                 w->service[w->replica.at[server->replica].service].host_ns;
     if (w->o->on_answer)
         w->o->on_answer(w->o->user, server->replica, r->service, r->time_ns, server->start_ns,
                         w->now_ns);

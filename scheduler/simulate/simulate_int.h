@@ -18,8 +18,9 @@ enum {
 static const int64_t sim_never_ns = INT64_MAX / 2;
 
 typedef struct sim_request {
-    int64_t time_ns;
+    int64_t time_ns, due_ns; /* due: its place in the queue */
     uint32_t service;
+    bool promised; /* late, it is worth nothing */
 } sim_request;
 
 /* The execution of a batch of up to `batch` requests. */
@@ -43,7 +44,7 @@ typedef struct sim_replica {
     uint64_t batches, requests;
 } sim_replica;
 
-/* Waiting requests, and the processes that may take them. */
+/* Waiting requests in the order in which they are due, and the processes that may take them. */
 typedef struct sim_queue {
     sim_request *at; /* ring buffer; room is a power of two */
     uint32_t head, len, room;
@@ -51,6 +52,8 @@ typedef struct sim_queue {
     WEFT_VEC(uint32_t) server;
     uint64_t *idle; /* bit i: server.at[i] is idle */
     uint32_t n_word;
+    double virtual_ns; /* of a model: the processes' time that it has had */
+    bool marked;       /* scratch */
 } sim_queue;
 
 /* A queue that a process takes batches from, and the replica that then runs them. */
@@ -121,6 +124,8 @@ typedef struct sim_service {
     uint32_t *variant; /* of an app: the services of its models */
     const double *accuracy;
     uint32_t n_variant;
+    double mean_accuracy, credit, most_accuracy; /* of an app: weft_pick_credit */
+    int64_t host_ns;                             /* cost of a request besides its execution */
     int64_t max_ns;
     uint64_t *fine;   /* histogram of latencies of the whole run; NULL: none yet */
     uint32_t *coarse; /* the same of the time bucket */
@@ -136,6 +141,10 @@ typedef struct sim_world {
     sim_service *service; /* models by name, then apps by name; service i has queue i */
     const weft_demand **demand; /* of the models, in the order of services */
     uint32_t n_service, n_model;
+    double virtual_ns;          /* of the model that got a process last, when it did */
+    weft_line *line;            /* by service: scratch */
+    struct sim_line *other;     /* the same */
+    weft_pick_variant *variant; /* the same */
     WEFT_VEC(sim_queue) queue;
     WEFT_VEC(sim_replica) replica;
     WEFT_VEC(sim_server) server;
@@ -195,6 +204,32 @@ void weft_sim__add_histogram(weft_arena *arena, sim_service *to, const sim_servi
 /* -- simulate_report.c: the accounts as a report ---------------------------------------------- */
 
 void weft_sim__report(sim_world *w, weft_sim_report *out);
+
+/* -- simulate_dispatch.c: what the router decides, with the server's functions ------------------
+ */
+
+/* A queue and the replica that its batches are forecast by. */
+typedef struct sim_line {
+    const sim_queue *queue;
+    const sim_replica *replica;
+} sim_line;
+
+/* The size at which `rows` requests run. *rows becomes less if the batch is cut to a smaller
+ * size. */
+const sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows);
+/* Request i of a queue. */
+sim_request *weft_sim__waiting(const sim_queue *q, uint32_t i);
+/* Sets when a request is due, and whether that is a promise. */
+void weft_sim__promise(const sim_world *w, sim_request *r);
+/* The model whose queue a request joins: its own or, of an app, the variant that is chosen. false:
+ * it is refused. */
+bool weft_sim__admit(sim_world *w, sim_request *r, uint32_t *out_model);
+/* Whether queue a goes before queue b; neither is empty. */
+bool weft_sim__goes_first(const sim_world *w, const sim_queue *a, const sim_queue *b);
+/* What to do with a queue before its replica takes a batch. */
+weft_line_choice weft_sim__choose(const sim_world *w, uint32_t queue, const sim_replica *replica);
+/* The model gets a process for a batch of so many rows. */
+void weft_sim__charge(sim_world *w, uint32_t queue, const sim_replica *replica, uint32_t rows);
 
 /* -- simulate_serving.c: timers, queues, batches, routing ------------------------------------- */
 

@@ -8,8 +8,9 @@
  * cut to the size below.
  *
  *   router    requests wait                 an idle process takes
- *   pull      in one queue a model, as in   the batch of the model whose oldest request has waited
- *             runtime/server/router.c       longest; the process with the least number is first
+ *   pull      in one queue a model, as in   the batch of the model whose turn it is
+ *             runtime/server/router.c       (simulate_dispatch.c); the process with the least
+ *                                           number is first
  *   shares    in one queue a placement;     from the queue of its placement; the placements of a
  *             stride scheduling gives each  shared slice take turns
  *             its part of the requests
@@ -26,6 +27,7 @@
  * Cost of a request: O(log processes) for its timers. */
 #include "scheduler/simulate/simulate_int.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -- Timers ----------------------------------------------------------------------------------- */
@@ -68,7 +70,10 @@ static void push(sim_world *w, sim_queue *q, sim_request r)
         q->head = 0;
         q->room = room;
     }
-    q->at[(q->head + q->len++) & (q->room - 1)] = r;
+    uint32_t i = q->len++;
+    for (; i > 0 && weft_sim__waiting(q, i - 1)->due_ns > r.due_ns; i--)
+        *weft_sim__waiting(q, i) = *weft_sim__waiting(q, i - 1);
+    *weft_sim__waiting(q, i) = r;
 }
 
 static sim_request *head(const sim_queue *q)
@@ -147,29 +152,32 @@ static void arm(sim_world *w, uint32_t queue, const sim_replica *replica)
     weft_sim__set_timer(w, head(q)->time_ns + replica->hold_ns, SIM_TIMER_FLUSH, queue);
 }
 
-/* The size at which `rows` requests run. *rows becomes less if the batch is cut to a smaller
- * size. */
-static const sim_size *choose_size(const sim_replica *replica, uint32_t *rows)
+/* Drops requests that would be late. Returns the rows of the batch to take; 0: the queue is
+ * empty. */
+static uint32_t drop_late(sim_world *w, const sim_lane *lane)
 {
-    uint32_t i = 0;
-    if (replica->n_size == 1)
-        return replica->size;
-    while (replica->size[i].batch < *rows)
-        i++;
-    uint32_t above = replica->size[i].batch;
-    if (above == *rows || i == 0 || 3 * (above - *rows) <= above)
-        return &replica->size[i];
-    *rows = replica->size[i - 1].batch;
-    return &replica->size[i - 1];
+    const sim_replica *replica = &w->replica.at[lane->replica];
+    sim_queue *q = &w->queue.at[lane->queue];
+    if (w->o->router != WEFT_SIM_PULL || !head(q)->promised)
+        return replica->batch;
+    weft_line_choice choice = weft_sim__choose(w, lane->queue, replica);
+    for (; choice.drop > 0; choice.drop--) {
+        sim_request r = pop(q);
+        drop(w, &r);
+    }
+    return q->len > 0 ? (uint32_t)choice.most : 0;
 }
 
-static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane)
+/* A batch of at most `most` requests. */
+static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane, uint32_t most)
 {
     sim_queue *q = &w->queue.at[lane->queue];
     sim_replica *replica = &w->replica.at[lane->replica];
     sim_slice *slice = &w->slice.at[server->slice];
-    uint32_t rows = q->len < replica->batch ? q->len : replica->batch;
-    const sim_size *size = choose_size(replica, &rows);
+    uint32_t rows = q->len < most ? q->len : most;
+    const sim_size *size = weft_sim__size(replica, &rows);
+    if (w->o->router == WEFT_SIM_PULL)
+        weft_sim__charge(w, lane->queue, replica, rows);
     for (uint32_t i = 0; i < rows; i++)
         server->run[i] = pop(q);
     server->n_run = rows;
@@ -209,7 +217,7 @@ static const sim_lane *choose_lane(sim_world *w, const sim_server *server)
             slice->turn = (i + 1) % slice->n_lane;
             return lane;
         }
-        if (!best || head(q)->time_ns < head(&w->queue.at[best->queue])->time_ns)
+        if (!best || weft_sim__goes_first(w, q, &w->queue.at[best->queue]))
             best = lane;
     }
     return best;
@@ -220,8 +228,11 @@ static void take_or_wait(sim_world *w, sim_server *server)
 {
     const sim_lane *lane = choose_lane(w, server);
     const sim_slice *slice = &w->slice.at[server->slice];
+    uint32_t most = 0;
+    while (lane && (most = drop_late(w, lane)) == 0)
+        lane = choose_lane(w, server);
     if (lane)
-        start_batch(w, server, lane);
+        start_batch(w, server, lane, most);
     for (uint32_t i = 0; i < slice->n_lane && !lane; i++)
         arm(w, server->lane[i].queue, &w->replica.at[server->lane[i].replica]);
 }
@@ -248,8 +259,11 @@ static void dispatch(sim_world *w, uint32_t queue)
             uint32_t pos = i * 64 + (uint32_t)__builtin_ctzll(word);
             sim_server *server = &w->server.at[q->server.at[pos]];
             const sim_lane *lane = lane_of(w, server, queue);
-            if (is_due(w, q, &w->replica.at[lane->replica]))
-                start_batch(w, server, lane);
+            uint32_t most = is_due(w, q, &w->replica.at[lane->replica]) ? drop_late(w, lane) : 0;
+            if (q->len == 0)
+                break;
+            if (most > 0)
+                start_batch(w, server, lane, most);
             else if (!waiting || w->replica.at[lane->replica].hold_ns < waiting->hold_ns)
                 waiting = &w->replica.at[lane->replica];
         }
@@ -290,7 +304,14 @@ static bool is_served(const sim_world *w, const sim_service *s)
 static void route(sim_world *w, sim_request r)
 {
     uint32_t queue = r.service; /* of the service: for pulling, or until a replica is there */
-    if (w->o->router != WEFT_SIM_PULL) {
+    if (w->o->router == WEFT_SIM_PULL) {
+        if (!weft_sim__admit(w, &r, &queue)) {
+            drop(w, &r);
+            return;
+        }
+        if (w->queue.at[queue].len == 0)
+            w->queue.at[queue].virtual_ns = fmax(w->queue.at[queue].virtual_ns, w->virtual_ns);
+    } else {
         uint32_t replica = choose_replica(w, &w->service[r.service]);
         if (replica != UINT32_MAX) {
             queue = w->replica.at[replica].queue;
@@ -310,7 +331,9 @@ void weft_sim__arrive(sim_world *w, const weft_arrival *a)
         s->count.requests++;
         s->bucket.requests++;
     }
-    route(w, (sim_request){a->time_ns, a->service});
+    sim_request r = {.time_ns = a->time_ns, .service = a->service};
+    weft_sim__promise(w, &r);
+    route(w, r);
 }
 
 /* -- Slices ----------------------------------------------------------------------------------- */
@@ -389,6 +412,21 @@ static void forget_route(sim_world *w, uint32_t replica)
     }
 }
 
+/* Requests to apps that wait for a model which nobody serves any more go to another variant. */
+static void choose_again(sim_world *w, uint32_t model)
+{
+    sim_queue *q = &w->queue.at[model];
+    if (w->o->router != WEFT_SIM_PULL || is_served(w, &w->service[model]))
+        return;
+    for (uint32_t n = q->len; n > 0; n--) {
+        sim_request r = pop(q);
+        if (w->service[r.service].app)
+            route(w, r);
+        else
+            push(w, q, r);
+    }
+}
+
 void weft_sim__close_slice(sim_world *w, uint32_t slice)
 {
     sim_slice *s = &w->slice.at[slice];
@@ -399,6 +437,7 @@ void weft_sim__close_slice(sim_world *w, uint32_t slice)
         set_idle(w, &w->server.at[s->first_server + i], false);
     for (uint32_t i = 0; i < s->n_replica; i++) {
         forget_route(w, s->first_replica + i);
+        choose_again(w, w->replica.at[s->first_replica + i].service);
         uint32_t queue = w->replica.at[s->first_replica + i].queue;
         while (queue != UINT32_MAX && w->queue.at[queue].len > 0) {
             sim_request r = pop(&w->queue.at[queue]);

@@ -74,6 +74,7 @@ static weft_err init_app(sim_world *w, const weft_set_app *app, sim_service *s)
     double *accuracy = weft_arena_array(w->arena, app->n_variant + 1, sizeof *accuracy);
     s->app = true;
     s->slo_us = app->slo_us;
+    s->mean_accuracy = app->accuracy;
     s->variant = weft_arena_array(w->arena, app->n_variant + 1, sizeof *s->variant);
     for (size_t k = 0; k < app->n_variant; k++) {
         uint32_t m = weft_sim__find_model(w, app->variant[k].model);
@@ -81,6 +82,7 @@ static weft_err init_app(sim_world *w, const weft_set_app *app, sim_service *s)
             return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){.item = app->name},
                                    "variant '%s' is not among the models", app->variant[k].model);
         s->variant[s->n_variant] = m;
+        s->most_accuracy = fmax(s->most_accuracy, app->variant[k].accuracy);
         accuracy[s->n_variant++] = app->variant[k].accuracy;
         double slo_us = w->service[m].slo_us;
         if (slo_us > 0 && !(app->slo_us > 0) && (s->slo_us == 0 || slo_us < s->slo_us))
@@ -107,13 +109,18 @@ weft_err weft_sim__init_services(sim_world *w)
     w->n_model = (uint32_t)problem->demands->n;
     w->demand = demand;
     w->service = weft_arena_array(w->arena, n + 1, sizeof *w->service);
+    w->line = weft_arena_array(w->arena, n + 1, sizeof *w->line);
+    w->other = weft_arena_array(w->arena, n + 1, sizeof *w->other);
+    w->variant = weft_arena_array(w->arena, n + 1, sizeof *w->variant);
     for (uint32_t i = 0; i < n; i++) {
         sim_service *s = &w->service[i];
         s->name = names[i].name;
-        if (i < w->n_model)
+        if (i < w->n_model) {
             s->slo_us = demand[i]->slo_us;
-        else
+            s->host_ns = (int64_t)(fmin(demand[i]->profile.host_us, 1e12) * 1e3);
+        } else {
             WEFT_TRY(init_app(w, app[i - w->n_model], s));
+        }
         s->slo_ns = s->slo_us < 1e15 ? (int64_t)(s->slo_us * 1e3 + 0.5) : sim_never_ns;
         weft_sim__add_queue(w);
     }
@@ -300,26 +307,17 @@ static weft_err add_replica(sim_world *w, const weft_placement *p, uint32_t slic
     return WEFT_ERR_OK;
 }
 
-/* Lanes of a slice: the queues of its replicas or, when pulling, those of their models and of the
- * apps that these serve. */
+/* Lanes of a slice: the queues of its replicas or, when pulling, those of their models. */
 static uint32_t make_lanes(sim_world *w, const sim_slice *s, sim_lane **out)
 {
-    uint32_t n = 0, room = s->n_replica;
-    for (uint32_t i = 0; i < s->n_replica && w->o->router == WEFT_SIM_PULL; i++)
-        for (uint32_t k = w->n_model; k < w->n_service; k++)
-            room += serves_app(&w->service[k], w->replica.at[s->first_replica + i].service);
-    sim_lane *lane = weft_arena_array(w->arena, room, sizeof *lane);
+    sim_lane *lane = weft_arena_array(w->arena, s->n_replica, sizeof *lane);
     for (uint32_t i = 0; i < s->n_replica; i++) {
-        uint32_t index = s->first_replica + i;
-        const sim_replica *r = &w->replica.at[index];
-        lane[n++] =
-            (sim_lane){.queue = r->queue == UINT32_MAX ? r->service : r->queue, .replica = index};
-        for (uint32_t k = w->n_model; k < w->n_service && r->queue == UINT32_MAX; k++)
-            if (serves_app(&w->service[k], r->service))
-                lane[n++] = (sim_lane){.queue = k, .replica = index};
+        const sim_replica *r = &w->replica.at[s->first_replica + i];
+        lane[i] = (sim_lane){.queue = r->queue == UINT32_MAX ? r->service : r->queue,
+                             .replica = s->first_replica + i};
     }
     *out = lane;
-    return n;
+    return s->n_replica;
 }
 
 static const char *join_models(sim_world *w, const sim_group *g)

@@ -53,7 +53,7 @@ rooms_below() {
     estimator/device) echo ;;
     estimator/workload) echo device ;;
     estimator/models) echo device workload ;;
-    scheduler/input) echo ;;
+    scheduler/input | scheduler/dispatch) echo ;;
     scheduler/builder) echo input ;;
     scheduler/plan) echo input builder ;;
     scheduler/mig) echo input builder ;;

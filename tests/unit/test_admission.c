@@ -26,6 +26,7 @@ typedef struct world {
     router_batch part;
     router_worker worker;
     bool serves[MODELS], shares[MODELS];
+    weft_line line[MODELS];
     weft_serve_options options;
     weft_router router;
     uint64_t seed;
@@ -54,7 +55,8 @@ static void begin(world *w, double slo_ms)
                               .n_model = MODELS,
                               .worker = &w->worker,
                               .n_worker = 1,
-                              .shares = w->shares};
+                              .shares = w->shares,
+                              .line = w->line};
 }
 
 /* True time of a batch: half of that of a full one is fixed. */
@@ -168,7 +170,7 @@ static void test_admission__random_queues(void **state)
             weft_batch__push(&w.model[0], &r[i]);
         }
         uint64_t now_ns = 1000 * ms;
-        admission_choice c = weft_admission__choose(&w.model[0], 8, now_ns);
+        weft_line_choice c = weft_admission__choose(&w.model[0], 8, now_ns);
         const weft_request *at = w.model[0].head;
         assert_true(c.drop <= n);
         for (uint32_t i = 0; i < c.drop; i++, at = at->next) {
@@ -261,7 +263,7 @@ static outcome run_variant(double load, double slo_ms, double noise, uint32_t n_
                     m = &w.model[k];
             if (!m)
                 break;
-            admission_choice c = weft_admission__choose(m, 8, now_ns);
+            weft_line_choice c = weft_admission__choose(m, 8, now_ns);
             for (; c.drop > 0; c.drop--, o.refused++)
                 weft_batch__remove(m, m->head);
             if (!m->head)

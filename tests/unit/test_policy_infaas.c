@@ -1,5 +1,4 @@
-/* INFaaS: states, the choice for a query against exhaustive search, greedy scaling against the
- * integer program, and when the policy scales down. */
+/* INFaaS: states, greedy scaling against the integer program, and when the policy scales down. */
 #include "base/arena.h"
 #include "base/diag.h"
 #include "scheduler/policies/infaas_int.h"
@@ -34,117 +33,6 @@ static void test_infaas__states(void **state)
     seen.load_per_s = 99.9;
     seen.latency_us = 10;
     assert_int_equal(weft_infaas__state(&seen), WEFT_INFAAS_ACTIVE);
-}
-
-/* -- The choice for a query ------------------------------------------------------------------- */
-
-enum { CANDIDATES = 20, WORKERS = 7, KINDS = 2 };
-
-typedef struct world {
-    weft_infaas_candidate candidate[CANDIDATES];
-    uint32_t hardware[WORKERS];
-    weft_infaas_state state[CANDIDATES][WORKERS];
-    double load[CANDIDATES][WORKERS], use[WORKERS];
-} world;
-
-/* The least key of all valid answers, by exhaustive search. */
-static double least_key(const world *w, double accuracy, double latency_us, bool active)
-{
-    double least = INFINITY;
-    for (uint32_t v = 0; v < CANDIDATES; v++) {
-        const weft_infaas_candidate *o = &w->candidate[v];
-        bool any = false;
-        if (o->accuracy < accuracy || o->latency_us > latency_us)
-            continue;
-        for (uint32_t k = 0; k < WORKERS; k++) {
-            any = any || w->state[v][k] != WEFT_INFAAS_INACTIVE;
-            if (active && w->state[v][k] == WEFT_INFAAS_ACTIVE)
-                least = fmin(least, w->load[v][k]);
-        }
-        if (!active && !any)
-            least = fmin(least, o->load_us + o->latency_us);
-    }
-    return least;
-}
-
-static void check_choice(const world *w, double accuracy, double latency_us, weft_infaas_choice c)
-{
-    const weft_infaas_candidate *o = &w->candidate[c.variant];
-    double active = least_key(w, accuracy, latency_us, true);
-    double inactive = least_key(w, accuracy, latency_us, false);
-    if (active < INFINITY) {
-        assert_int_equal(c.answer, WEFT_INFAAS_RUNS);
-        assert_int_equal(w->state[c.variant][c.worker], WEFT_INFAAS_ACTIVE);
-        assert_true(w->load[c.variant][c.worker] <= active);
-    } else if (inactive < INFINITY) {
-        assert_int_equal(c.answer, WEFT_INFAAS_LOAD);
-        assert_true(o->load_us + o->latency_us <= inactive);
-        for (uint32_t k = 0; k < WORKERS; k++) {
-            assert_int_equal(w->state[c.variant][k], WEFT_INFAAS_INACTIVE);
-            if (w->hardware[k] == o->hardware)
-                assert_true(w->use[k] >= w->use[c.worker]);
-        }
-        assert_int_equal(w->hardware[c.worker], o->hardware);
-    } else {
-        assert_int_equal(c.answer, WEFT_INFAAS_CLOSEST);
-        return;
-    }
-    assert_true(o->accuracy >= accuracy && o->latency_us <= latency_us);
-}
-
-static void test_infaas__choice_is_that_of_a_plain_search(void **state)
-{
-    uint32_t seen[3] = {0};
-    uint64_t seed = 17;
-    static world w;
-    (void)state;
-    for (int round = 0; round < 60; round++) {
-        weft_arena *arena = weft_arena_create(0);
-        memset(&w, 0, sizeof w);
-        for (uint32_t v = 0; v < CANDIDATES; v++)
-            w.candidate[v] =
-                (weft_infaas_candidate){.name = "v",
-                                        .accuracy = 60 + (double)(rand_next(&seed) % 30),
-                                        .latency_us = 1 + (double)(rand_next(&seed) % 50),
-                                        .load_us = (double)(rand_next(&seed) % 1000),
-                                        .hardware = rand_next(&seed) % KINDS};
-        for (uint32_t k = 0; k < WORKERS; k++)
-            w.hardware[k] = k % KINDS;
-        weft_infaas_pick *pick =
-            weft_infaas__index(w.candidate, CANDIDATES, w.hardware, WORKERS, arena);
-        for (int step = 0; step < 200; step++) {
-            uint32_t v = rand_next(&seed) % CANDIDATES, k = rand_next(&seed) % WORKERS;
-            w.state[v][k] = rand_next(&seed) % 3 ? WEFT_INFAAS_INACTIVE : rand_next(&seed) % 4;
-            w.load[v][k] = (double)(rand_next(&seed) % 100);
-            weft_infaas__set_instance(pick, v, k, w.state[v][k], w.load[v][k]);
-            k = rand_next(&seed) % WORKERS;
-            w.use[k] = (double)(rand_next(&seed) % 100) / 100;
-            weft_infaas__set_worker(pick, k, w.use[k]);
-            double accuracy = 60 + (double)(rand_next(&seed) % 32);
-            double latency_us = (double)(rand_next(&seed) % 30);
-            weft_infaas_choice c = weft_infaas__choose(pick, accuracy, latency_us);
-            check_choice(&w, accuracy, latency_us, c);
-            seen[c.answer]++;
-        }
-        weft_arena_destroy(arena);
-    }
-    for (int i = 0; i < 3; i++)
-        assert_true(seen[i] > 500);
-}
-
-static void test_infaas__nearest_variant_is_suggested(void **state)
-{
-    const weft_infaas_candidate candidate[] = {{"small", 70, 5, 100, 0}, {"large", 80, 20, 100, 0}};
-    const uint32_t hardware[] = {0};
-    weft_arena *arena = weft_arena_create(0);
-    weft_infaas_pick *pick = weft_infaas__index(candidate, 2, hardware, 1, arena);
-    (void)state;
-    weft_infaas_choice c = weft_infaas__choose(pick, 75, 18);
-    assert_int_equal(c.answer, WEFT_INFAAS_CLOSEST);
-    assert_int_equal(c.variant, 0); /* 5/75 short of accuracy; large: 2/18 too slow */
-    c = weft_infaas__choose(pick, 79, 19);
-    assert_int_equal(c.variant, 1); /* 1/19 against 9/79 */
-    weft_arena_destroy(arena);
 }
 
 /* -- Scaling ---------------------------------------------------------------------------------- */
@@ -485,8 +373,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_infaas__states),
-        cmocka_unit_test(test_infaas__choice_is_that_of_a_plain_search),
-        cmocka_unit_test(test_infaas__nearest_variant_is_suggested),
         cmocka_unit_test(test_infaas__greedy_costs_no_less_than_the_program),
         cmocka_unit_test(test_infaas__program_keeps_to_the_devices),
         cmocka_unit_test(test_infaas__steps_by_hand),

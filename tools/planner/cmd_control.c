@@ -16,7 +16,6 @@
 #include <string.h>
 
 enum { PLAN_BYTES_MAX = 256 << 20 };
-static const double carbon_s = 60;
 
 typedef struct options {
     weft_plan_options plan; /* `previous`: the plan in force at the start */
@@ -158,7 +157,7 @@ static weft_link_end follow_changes(follower *f, const weft_router_status *s)
 
 static void poll_carbon(follower *f, double now_s)
 {
-    if (!f->o->carbon || (f->carbon_at_s > 0 && now_s < f->carbon_at_s + carbon_s))
+    if (!f->o->carbon || (f->carbon_at_s > 0 && now_s < f->carbon_at_s + f->control.carbon_s))
         return;
     f->carbon_at_s = now_s;
     if (weft_tool_poll_carbon(f->o->carbon, f->diag, &f->carbon_g_per_kwh) != WEFT_ERR_OK) {

@@ -80,8 +80,10 @@ static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs 
     weft_demand *demand = weft_arena_array(arena, in->set.n_model + 1, sizeof *demand);
     for (size_t i = 0; i < in->set.n_model; i++) {
         const weft_set_model *model = &in->set.model[i];
-        demand[i] = (weft_demand){
-            .model = model->name, .slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
+        demand[i] = (weft_demand){.model = model->name,
+                                  .slo_us = model->slo_us,
+                                  .rate_per_s = model->rate_per_s,
+                                  .admit_by_slo = model->admit_by_slo};
         WEFT_TRY(profile_model(o, in, model, arena, diag, &demand[i].profile));
     }
     in->demands = (weft_demands){demand, in->set.n_model};
@@ -283,6 +285,14 @@ static int take_closing(void *at, const weft_verb *verb, char *arg)
                                        "fill"}; /* the first is the default of the router */
     (void)verb;
     *(weft_sim_close *)at = (weft_sim_close)find_word(word, 3, arg);
+    return 0;
+}
+
+static int take_admission(void *at, const weft_verb *verb, char *arg)
+{
+    static const char *const word[] = {"model", "slo", "none"};
+    (void)verb;
+    *(weft_sim_admission *)at = (weft_sim_admission)find_word(word, 3, arg);
     return 0;
 }
 

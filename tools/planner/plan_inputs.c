@@ -103,8 +103,10 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
     weft_demand *demand = weft_arena_array(arena, in->set.n_model, sizeof *demand);
     for (size_t i = 0; i < in->set.n_model; i++) {
         const weft_set_model *model = &in->set.model[i];
-        demand[i] = (weft_demand){
-            .model = model->name, .slo_us = model->slo_us, .rate_per_s = model->rate_per_s};
+        demand[i] = (weft_demand){.model = model->name,
+                                  .slo_us = model->slo_us,
+                                  .rate_per_s = model->rate_per_s,
+                                  .admit_by_slo = model->admit_by_slo};
         WEFT_TRY(
             profile_model(o, &in->set, model, slice, n_slice, arena, diag, &demand[i].profile));
     }
