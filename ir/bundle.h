@@ -279,6 +279,22 @@ typedef struct weft_bundle_program {
     weft_profile profile;
 } weft_bundle_program;
 
+/* A task that each of its variants can do: requests name the app. */
+typedef struct weft_bundle_variant {
+    uint32_t program; /* index of the model's own */
+    double accuracy;
+} weft_bundle_variant;
+
+typedef struct weft_bundle_app {
+    const char *name;                    /* differs from those of models */
+    double slo_us, rate_per_s, accuracy; /* from the set file, 0: none; accuracy: least mean */
+    const weft_bundle_variant *variant;
+    uint32_t n_variant;
+    /* From the reader: what requests see, the first variant with the name of the app, its rate and
+     * its SLO or, without one, the shortest of its variants. */
+    weft_bundle_program face;
+} weft_bundle_app;
+
 typedef struct weft_bundle {
     weft_file file; /* zero when not read from a file */
     /* Checksum (XXH3) of header and section table, which have the checksums of all else: equal for
@@ -292,6 +308,8 @@ typedef struct weft_bundle {
     uint32_t n_program;                 /* models */
     uint32_t n_joint;
     uint32_t n_body;
+    const weft_bundle_app *app; /* requests name models and apps, in this order */
+    uint32_t n_app;
     /* For GPUs: architectures of machine code, images of every module, kernels. */
     const char *const *arch;
     uint32_t n_arch;
@@ -335,6 +353,13 @@ WEFT_MUST_USE weft_err weft_bundle_link(weft_bundle *bundle, weft_diag *diag);
  * weft_bundle_link; scratch memory from `arena`. */
 void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint32_t *users);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
+/* What requests may name: the i-th model or, after the models, the face of an app. */
+uint32_t weft_bundle_faces(const weft_bundle *bundle);
+const weft_bundle_program *weft_bundle_face(const weft_bundle *bundle, uint32_t i);
+/* Whether requests to the app fit all its variants: inputs and outputs of equal names, types, ranks
+ * and constant dims, in the same order. INPUT with a message that names the difference. */
+WEFT_MUST_USE weft_err weft_bundle_check_app(const weft_bundle *bundle, const weft_bundle_app *app,
+                                             weft_diag *diag);
 bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
                         uint64_t version);
 /* Searches joint programs too. */

@@ -642,6 +642,59 @@ static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program
     return read_profile(r, m);
 }
 
+static bool is_app_name(const char *s)
+{
+    size_t len = strlen(s);
+    return len <= 128 &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == len;
+}
+
+/* The shortest SLO of the variants holds where the app has none. */
+static weft_bundle_program face_of(const weft_bundle *b, const weft_bundle_app *app)
+{
+    weft_bundle_program face = b->program[app->variant[0].program];
+    face.name = app->name;
+    face.slo_us = app->slo_us;
+    face.rate_per_s = app->rate_per_s;
+    for (uint32_t i = 0; i < app->n_variant && !(app->slo_us > 0); i++) {
+        double own = b->program[app->variant[i].program].slo_us;
+        if (own > 0 && (face.slo_us == 0 || own < face.slo_us))
+            face.slo_us = own;
+    }
+    return face;
+}
+
+static weft_err read_apps(weft_bundle__reader *r, weft_names *names)
+{
+    weft_bundle_app *app = weft_arena_array(r->arena, r->msg->n_app, sizeof *app);
+    for (size_t i = 0; i < r->msg->n_app; i++) {
+        const Weft__Bundle__App *m = r->msg->app[i];
+        if (!is_app_name(m->name) || !add_name(names, m->name))
+            return weft_bundle__refuse(r, "app %zu has no name of its own", i);
+        weft_bundle_variant *variant = weft_arena_array(r->arena, m->n_variant, sizeof *variant);
+        bool ok = m->n_variant > 0 && m->n_variant <= r->b->n_program && is_amount(m->slo_us) &&
+                  is_amount(m->rate_per_s) && is_amount(m->accuracy);
+        for (size_t k = 0; ok && k < m->n_variant; k++) {
+            variant[k] = (weft_bundle_variant){m->variant[k]->program, m->variant[k]->accuracy};
+            ok = variant[k].program < r->b->n_program && is_amount(variant[k].accuracy);
+            for (size_t j = 0; ok && j < k; j++)
+                ok = variant[j].program != variant[k].program;
+        }
+        if (!ok)
+            return weft_bundle__refuse(r, "app \"%s\": a variant or an amount is wrong", m->name);
+        app[i] = (weft_bundle_app){.name = keep_name(r, m->name),
+                                   .slo_us = m->slo_us,
+                                   .rate_per_s = m->rate_per_s,
+                                   .accuracy = m->accuracy,
+                                   .variant = variant,
+                                   .n_variant = (uint32_t)m->n_variant};
+        app[i].face = face_of(r->b, &app[i]);
+    }
+    r->b->app = app;
+    r->b->n_app = (uint32_t)r->msg->n_app;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_programs(weft_bundle__reader *r)
 {
     size_t n = r->msg->n_program, models = n + r->msg->n_joint, all = models + r->msg->n_body;
@@ -661,7 +714,7 @@ static weft_err read_programs(weft_bundle__reader *r)
         WEFT_TRY(read_program(r, from));
     }
     r->item = NULL;
-    return WEFT_ERR_OK;
+    return read_apps(r, names);
 }
 
 static weft_err check_users(weft_bundle__reader *r)

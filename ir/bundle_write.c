@@ -455,6 +455,27 @@ static void make_table(writer *w, name_table *t, uint32_t count)
     t->number = weft_arena_array(w->arena, count, sizeof *t->number);
 }
 
+static void put_apps(writer *w, Weft__Bundle__Bundle *to)
+{
+    to->n_app = w->b->n_app;
+    NEW_MESSAGES(w, to->n_app, to->app, Weft__Bundle__App, weft__bundle__app__init);
+    for (uint32_t i = 0; i < w->b->n_app; i++) {
+        const weft_bundle_app *a = &w->b->app[i];
+        Weft__Bundle__App *m = to->app[i];
+        m->name = borrow(a->name);
+        m->slo_us = a->slo_us;
+        m->rate_per_s = a->rate_per_s;
+        m->accuracy = a->accuracy;
+        m->n_variant = a->n_variant;
+        NEW_MESSAGES(w, a->n_variant, m->variant, Weft__Bundle__Variant,
+                     weft__bundle__variant__init);
+        for (uint32_t k = 0; k < a->n_variant; k++) {
+            m->variant[k]->program = a->variant[k].program;
+            m->variant[k]->accuracy = a->variant[k].accuracy;
+        }
+    }
+}
+
 static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle_image *image,
                               weft_span *out)
 {
@@ -472,6 +493,7 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle
     NEW_MESSAGES(w, msg.n_program, msg.program, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_program; i++)
         put_program(w, &w->b->program[i], msg.program[i]);
+    put_apps(w, &msg);
     msg.n_joint = w->b->n_joint;
     NEW_MESSAGES(w, msg.n_joint, msg.joint, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_joint; i++)

@@ -278,6 +278,43 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
                : profile_gpu_apart(o, sources, how, arena, diag, out);
 }
 
+/* The apps of the set with those of their variants that are compiled. A server answers requests to
+ * an app only if all its variants take them. */
+static weft_err add_apps(const weft_tool_sources *sources, weft_arena *arena, weft_diag *diag,
+                         weft_bundle *bundle)
+{
+    weft_bundle_app *app = weft_arena_array(arena, sources->n_app + 1, sizeof *app);
+    bundle->app = app;
+    for (size_t i = 0; i < sources->n_app; i++) {
+        const weft_set_app *from = &sources->app[i];
+        const weft_where where = {.file = sources->set_file, .item = from->name};
+        weft_bundle_variant *variant = weft_arena_array(arena, from->n_variant, sizeof *variant);
+        weft_diag *why = weft_diag_create();
+        uint32_t n = 0;
+        for (size_t k = 0; k < from->n_variant; k++) {
+            const weft_bundle_program *p = weft_bundle_find(bundle, from->variant[k].model);
+            if (p)
+                variant[n++] = (weft_bundle_variant){(uint32_t)(p - bundle->program),
+                                                     from->variant[k].accuracy};
+        }
+        if (!why)
+            return WEFT_ERR_NOMEM;
+        weft_bundle_app *to = &app[bundle->n_app];
+        *to = (weft_bundle_app){.name = from->name,
+                                .slo_us = from->slo_us,
+                                .rate_per_s = from->rate_per_s,
+                                .accuracy = from->accuracy,
+                                .variant = variant,
+                                .n_variant = n};
+        bundle->n_app += n > 0;
+        if (n > 0 && weft_bundle_check_app(bundle, to, why) != WEFT_ERR_OK)
+            weft_diag_warn(diag, where, "cannot be served as an app: %s",
+                           weft_diag_at(why, 0)->text);
+        weft_diag_destroy(why);
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_arena *arena,
                              weft_diag *diag)
 {
@@ -293,6 +330,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     }
     WEFT_TRY(profile_models(o, sources, &how, arena, diag, model));
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
+    WEFT_TRY(add_apps(sources, arena, diag, &bundle));
     if (o->tune && is_for_gpu(o))
         WEFT_TRY(tune_gemms(&bundle, arena, diag));
     weft_tool_progress("writing %s", o->output);

@@ -397,6 +397,25 @@ static json_t *list_joint(const weft_bundle *b)
     return list;
 }
 
+static json_t *list_apps(const weft_bundle *b)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < b->n_app; i++) {
+        const weft_bundle_app *a = &b->app[i];
+        json_t *variants = json_array();
+        for (uint32_t k = 0; k < a->n_variant; k++)
+            json_array_append_new(
+                variants, json_pack("{s:o, s:f}", "model",
+                                    weft_tool_json_name(b->program[a->variant[k].program].name),
+                                    "accuracy", a->variant[k].accuracy));
+        json_array_append_new(list, json_pack("{s:o, s:f, s:f, s:f, s:o}", "name",
+                                              weft_tool_json_name(a->name), "slo_us", a->slo_us,
+                                              "rate_per_s", a->rate_per_s, "accuracy", a->accuracy,
+                                              "variants", variants));
+    }
+    return list;
+}
+
 static weft_err inspect_bundle(const char *path, const options *o, weft_diag *diag,
                                weft_arena *arena, json_t *root)
 {
@@ -421,6 +440,7 @@ static weft_err inspect_bundle(const char *path, const options *o, weft_diag *di
     json_object_set_new(root, "shared", find_shared(b, uses, arena));
     json_object_set_new(root, "models", models);
     json_object_set_new(root, "joint", list_joint(b));
+    json_object_set_new(root, "apps", list_apps(b));
     json_object_set_new(root, "code", weft_tool_code_json(b));
     json_object_set_new(root, "plan", plan ? plan : json_null());
     weft_bundle_close(b);
@@ -569,6 +589,21 @@ static void print_model(json_t *model)
     print_profile(model);
 }
 
+static void print_app(const json_t *app)
+{
+    size_t i;
+    const json_t *variant;
+    printf("\napp ");
+    print_name(json_object_get(app, "name"));
+    printf("\n");
+    json_array_foreach(json_object_get(app, "variants"), i, variant)
+    {
+        printf("  variant  ");
+        print_name(json_object_get(variant, "model"));
+        printf(", accuracy %g\n", json_number_value(json_object_get(variant, "accuracy")));
+    }
+}
+
 static void print_joint(const json_t *joint)
 {
     size_t i;
@@ -635,6 +670,7 @@ static void print_text(const json_t *root)
         print_bundle(root);
     json_array_foreach(json_object_get(root, "models"), i, model) print_model(model);
     json_array_foreach(json_object_get(root, "joint"), i, model) print_joint(model);
+    json_array_foreach(json_object_get(root, "apps"), i, model) print_app(model);
 }
 
 /* -- The verb --------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ typedef struct weft_tool_sources {
     weft_module *module;  /* owned */
     const char *set_file; /* the set file or text IR file; NULL: ONNX files on the command line */
     const weft_set_model **model; /* indexed by graph; NULL: not from a set file */
+    const weft_set_app *app;
+    size_t n_app;
 } weft_tool_sources;
 
 /* Loads one set file (.yaml, .yml), one text IR file, or ONNX files. Names of models must
