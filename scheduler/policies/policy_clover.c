@@ -21,6 +21,7 @@
  *   compares with the mean of the trace.
  * - One type of GPU is used: the first type of the fleet that may be split by MIG and runs a
  *   variant.
+ * - The slices of a CPU are instances of sizes that the fleet file gives (core_slices.c).
  * - The paper measures latency and energy of each new mixture on GPUs; here both come from
  *   profiles.
  * - An unknown intensity is taken as the paper's reference, 250 gCO2/kWh.
@@ -30,6 +31,7 @@
  * evaluations are measurements). effort: evaluations (20000).
  * Complexity: O(effort * variants * sizes) for each application. */
 #include "scheduler/policies/clover_int.h"
+#include "scheduler/policies/core_slices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,7 +59,8 @@ typedef struct run {
     const weft_fleet_device *row;
     weft_mig_shape shape;
     double lambda, trigger, patience;
-    bool keep; /* the mixture in force may be kept */
+    uint32_t behind; /* applications that are still to be placed */
+    bool keep;       /* the mixture in force may be kept */
     uint64_t effort;
 } run;
 
@@ -124,7 +127,9 @@ static bool describe(const run *r, const task *t, weft_clover *c)
                        .carbon_g_per_kwh = problem->carbon_g_per_kwh > 0 ? problem->carbon_g_per_kwh
                                                                          : reference_carbon};
     for (uint32_t v = 0; v < t->n; v++) {
-        weft_mig_best best = weft_mig__best(r->builder, &r->shape, r->row, t->demand[v], 0);
+        weft_mig_best best = r->row->cores > 0
+                                 ? weft_cores__best(r->builder, &r->shape, r->row, t->demand[v])
+                                 : weft_mig__best(r->builder, &r->shape, r->row, t->demand[v], 0);
         c->accuracy[v] = t->accuracy[v];
         for (uint32_t z = 0; z < r->shape.n; z++) {
             const weft_option *o = c->option[v][z] = best.option[z];
@@ -141,9 +146,10 @@ static bool find_row(run *r, const task *t, weft_clover *c)
     for (size_t i = 0; i < r->builder->fleet->n_device; i++) {
         r->row = &r->builder->fleet->device[i];
         const weft_device_type *type = weft_device_type_find(r->row->type);
-        if (!type || !r->row->mig)
+        bool cpu = r->row->cores > 0;
+        if (!type || (!r->row->mig && !cpu))
             continue;
-        r->shape = weft_mig__shape(type);
+        r->shape = cpu ? weft_cores__shape(r->builder, r->row, r->behind) : weft_mig__shape(type);
         if (r->shape.n > 0 && describe(r, t, c))
             return true;
     }
@@ -234,10 +240,12 @@ static weft_err place_task(run *r, const task *t)
         return drop ? WEFT_ERR_OK
                     : weft_diag_error(r->builder->diag, WEFT_ERR_INFEASIBLE,
                                       (weft_where){.item = model},
-                                      "clover places on MIG instances only, and the model meets "
-                                      "its SLO on none that it was profiled on; allow mig, add "
-                                      "such a profile, or relax the SLO");
-    uint32_t left = r->row->count - r->builder->opened[r->row - r->builder->fleet->device];
+                                      "clover places on MIG instances and CPU slices only, and "
+                                      "the model meets its SLO on none that it was profiled on; "
+                                      "allow mig, add such a profile, or relax the SLO");
+    /* Applications do not share a GPU, but they do a CPU, whose shape counts free slices. */
+    uint32_t opened = r->builder->opened[r->row - r->builder->fleet->device];
+    uint32_t left = r->row->cores > 0 ? 1 : r->row->count - opened;
     uint32_t mark = weft_builder__mark(r->builder);
     if (left > 0 && choose(r, t, &c, left, &x) && put(r, t, &c, &x))
         return WEFT_ERR_OK;
@@ -275,8 +283,10 @@ static weft_err place_clover(void *state, const weft_problem *problem, weft_aren
     double carbon = problem->carbon_g_per_kwh > 0 ? problem->carbon_g_per_kwh : reference_carbon;
     r.keep = last->carbon_g_per_kwh > 0 && last->lambda == r.lambda &&
              fabs(carbon - last->carbon_g_per_kwh) <= r.trigger * last->carbon_g_per_kwh;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        r.behind = (uint32_t)(n - 1 - i);
         WEFT_TRY(place_task(&r, &list[i]));
+    }
     if (!r.keep)
         *last = (memory){carbon, r.lambda};
     weft_builder__finish(&builder, "clover", out);
@@ -287,7 +297,7 @@ const weft_policy weft_policy_clover = {
     .name = "clover",
     .brief = "mixtures of variants on MIG instances with least carbon",
     .cite = "Clover, SC'23",
-    .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_VARIANTS,
+    .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES | WEFT_SPLIT_VARIANTS,
     .state_size = sizeof(memory),
     .place = place_clover,
 };

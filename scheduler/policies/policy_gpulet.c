@@ -30,13 +30,15 @@
  * - Several types of GPUs: each model tries the types by their requests a dollar.
  * - Time sharing is that of the plan builder: the smallest batches that keep up with the round,
  *   on the gpulet that is then fullest.
+ * - On CPUs (core_slices.c) the gpulets are the slices of the fleet: the least size that carries
+ * the rest (p_req), with its largest batch, or a used one in time.
  * - Goal `goodput`: a rest without a gpulet is dropped.
  * - The paper repeats the algorithm for N = 1, 2, ... GPUs (every 20 s). As free gpulets are
  *   preferred to whole GPUs, N enters no decision: one run with all GPUs ends where that loop
  *   ends.
  *
  * Parameters: none. Complexity: O(gpulets * GPUs + gpulets^2 * batches). */
-#include "scheduler/policies/policies_int.h"
+#include "scheduler/policies/core_slices.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -352,6 +354,32 @@ static weft_err place_model(weft_builder *builder, uint32_t demand, shares *row)
     return WEFT_ERR_OK;
 }
 
+/* -- CPU slices ------------------------------------------------------------------------------- */
+
+static double weigh_cores(const weft_builder *builder, uint32_t demand)
+{
+    const weft_demand *d = &builder->demands->at[demand];
+    return d->rate_per_s * weft_rules__slo_us(&builder->problem->rules, d);
+}
+
+/* The least size that carries the rest, else the size with the most throughput; of equal ones the
+ * largest batch. */
+static bool is_better_core(const weft_builder *builder, uint32_t demand, const weft_option *a,
+                           const weft_option *b, double rest_per_s)
+{
+    bool carries = a->peak_per_s >= rest_per_s * (1 - slack);
+    bool other = b->peak_per_s >= rest_per_s * (1 - slack);
+    (void)builder;
+    (void)demand;
+    if (carries != other)
+        return carries;
+    if (carries && a->spec.cores != b->spec.cores)
+        return a->spec.cores < b->spec.cores;
+    if (!carries && fabs(a->peak_per_s - b->peak_per_s) > slack * b->peak_per_s)
+        return a->peak_per_s > b->peak_per_s;
+    return a->point->batch > b->point->batch;
+}
+
 static weft_err place_gpulet(void *state, const weft_problem *problem, weft_arena *arena,
                              weft_diag *diag, weft_plan *out)
 {
@@ -359,6 +387,13 @@ static weft_err place_gpulet(void *state, const weft_problem *problem, weft_aren
     size_t n = problem->demands->n;
     (void)state;
     WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
+    if (weft_cores__only(problem->fleet)) {
+        static const weft_cores_rule rule = {
+            .in_turn = true, .weight = weigh_cores, .is_better = is_better_core};
+        WEFT_TRY(weft_cores__place(&builder, &rule));
+        weft_builder__finish(&builder, "gpulet", out);
+        return WEFT_ERR_OK;
+    }
     turn *turns = weft_arena_array(arena, n + 1, sizeof *turns);
     shares *row = weft_arena_array(arena, problem->fleet->n_device + 1, sizeof *row);
     for (uint32_t i = 0; i < n; i++) {
@@ -378,6 +413,6 @@ const weft_policy weft_policy_gpulet = {
     .name = "gpulet",
     .brief = "two MPS shares a GPU, models in turn on each",
     .cite = "gpulet, ATC'22",
-    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS | WEFT_SPLIT_TIME,
+    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
     .place = place_gpulet,
 };

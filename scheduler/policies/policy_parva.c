@@ -28,6 +28,8 @@
  * - The plan before 4.4 is kept unless 4.4 saves a GPU. If whole-GPU instances for every service
  *   need fewer GPUs still, they are taken (not by parva-unoptimised, which exists to show its
  *   waste).
+ * - On CPUs (core_slices.c) 4.1 and 4.2 choose among the sizes of the fleet's slices; 4.3 is the
+ *   first free slice, and 4.4 has nothing to cut.
  * - Rates are split in proportion to the capacities of the segments. The 1g profile with double
  *   memory is not used.
  *
@@ -37,7 +39,7 @@
  * three processes is the rule procs_max of the problem.
  * Complexity: O(services * options), and O(segments + devices) for each pass of first fit,
  * because the first device with room for a size only moves to the right. */
-#include "scheduler/policies/policies_int.h"
+#include "scheduler/policies/core_slices.h"
 
 #include <math.h>
 #include <string.h>
@@ -552,6 +554,41 @@ static bool is_better(const weft_plan *a, const weft_plan *b)
            (a->cost_per_hour <= b->cost_per_hour && a->gpus < b->gpus);
 }
 
+/* -- CPU slices ------------------------------------------------------------------------------- */
+
+/* First fit decreasing: the models that need large slices first. */
+static double weigh_cores(const weft_builder *builder, uint32_t demand)
+{
+    double least = INFINITY;
+    for (uint32_t i = 0; i < builder->n_option[demand]; i++)
+        if (builder->option[demand][i].spec.kind == WEFT_SLICE_CORES)
+            least = fmin(least, builder->option[demand][i].spec.weight);
+    return -least;
+}
+
+/* 4.2: the smallest size that carries the rest, else that of the most throughput for its cores. */
+static bool is_better_size(const weft_builder *builder, uint32_t demand, const weft_option *a,
+                           const weft_option *b, double rest_per_s)
+{
+    bool carries = a->peak_per_s >= rest_per_s, other = b->peak_per_s >= rest_per_s;
+    (void)builder;
+    (void)demand;
+    if (carries != other)
+        return carries;
+    double more = a->peak_per_s * b->spec.weight - b->peak_per_s * a->spec.weight;
+    if (carries && a->spec.weight != b->spec.weight)
+        return a->spec.weight < b->spec.weight;
+    return more > 1e-9 * b->peak_per_s;
+}
+
+static weft_err place_on_cores(weft_builder *builder, const char *name, weft_plan *out)
+{
+    static const weft_cores_rule rule = {.weight = weigh_cores, .is_better = is_better_size};
+    WEFT_TRY(weft_cores__place(builder, &rule));
+    weft_builder__finish(builder, name, out);
+    return WEFT_ERR_OK;
+}
+
 static weft_err place(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                       const char *name, parva *settings, weft_plan *out)
 {
@@ -564,6 +601,8 @@ static weft_err place(const weft_problem *problem, weft_arena *arena, weft_diag 
         return WEFT_ERR_INPUT;
     WEFT_TRY(weft_builder__init(builder, problem, arena, diag));
     settings->builder = builder;
+    if (weft_cores__only(problem->fleet))
+        return place_on_cores(builder, name, out);
     for (size_t i = 0; i < problem->fleet->n_device; i++) {
         const weft_fleet_device *row = &problem->fleet->device[i];
         weft_plan plan;
@@ -620,7 +659,7 @@ const weft_policy weft_policy_parva = {
     .name = "parva",
     .brief = "MIG segments with MPS inside, cut small to fill gaps",
     .cite = "ParvaGPU, SC'24",
-    .splits = WEFT_SPLIT_MIG,
+    .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES,
     .many_models = true,
     .many_segments = true,
     .place = place_parva,
@@ -630,7 +669,7 @@ const weft_policy weft_policy_parva_single = {
     .name = "parva-single",
     .brief = "parva with one process a segment",
     .cite = "ParvaGPU-single, SC'24",
-    .splits = WEFT_SPLIT_MIG,
+    .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES,
     .place = place_single,
 };
 
@@ -638,6 +677,6 @@ const weft_policy weft_policy_parva_unoptimised = {
     .name = "parva-unoptimised",
     .brief = "parva without its allocation optimisation",
     .cite = "ParvaGPU-unoptimized, SC'24",
-    .splits = WEFT_SPLIT_MIG,
+    .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES,
     .place = place_unoptimised,
 };

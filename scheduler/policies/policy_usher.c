@@ -37,6 +37,8 @@
  *   becomes two single models. Ties that the paper leaves open are decided by name. Merging
  *   models is the compiler's task here: a merge group comes as one model with a profile of its
  *   own. A plan in force stays until a rate moves by 500/s or 10 % (usher_keep.c).
+ * - On CPUs (core_slices.c) a slice is a device of its own, where Creq is 100 %: what is left is
+ * the cheapest configuration of each model, exclusively.
  *
  * Over time: with measure=1 (peak), 2 (90 %) or 3 (expected loss of at most eps), Creq is taken
  * from the use over time of the profile instead of its mean, and Mreq is the larger of memory and
@@ -50,7 +52,7 @@
  * warning says that the plan is the best of those tried.
  * Complexity: a placement costs O(classes of replicas * classes of equal devices);
  * usher_search.c has the number of combinations. */
-#include "scheduler/policies/policies_int.h"
+#include "scheduler/policies/core_slices.h"
 #include "scheduler/policies/usher_int.h"
 
 #include <math.h>
@@ -271,6 +273,31 @@ static void report(const weft_usher *u, weft_diag *diag)
                        s->combinations - s->dropped - s->cut);
 }
 
+/* -- CPU slices ------------------------------------------------------------------------------- */
+
+/* By descending need, as pairs are placed. */
+static double weigh_cores(const weft_builder *builder, uint32_t demand)
+{
+    return -builder->demands->at[demand].rate_per_s;
+}
+
+/* What the replicas of one configuration cost. */
+static double cost_of(const weft_option *o, double rest_per_s)
+{
+    return fmax(1, ceil(rest_per_s / o->peak_per_s * (1 - slack))) * o->spec.weight;
+}
+
+static bool is_cheaper(const weft_builder *builder, uint32_t demand, const weft_option *a,
+                       const weft_option *b, double rest_per_s)
+{
+    double less = cost_of(b, rest_per_s) - cost_of(a, rest_per_s);
+    (void)builder;
+    (void)demand;
+    if (fabs(less) > slack)
+        return less > 0;
+    return a->peak_per_s * b->spec.weight > b->peak_per_s * a->spec.weight * (1 + slack);
+}
+
 static weft_err place_usher(void *state, const weft_problem *problem, weft_arena *arena,
                             weft_diag *diag, weft_plan *out)
 {
@@ -282,6 +309,12 @@ static weft_err place_usher(void *state, const weft_problem *problem, weft_arena
         return WEFT_ERR_INPUT;
     WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     if (weft_usher__keep(&builder, u->options.trigger)) {
+        weft_builder__finish(&builder, "usher", out);
+        return WEFT_ERR_OK;
+    }
+    if (weft_cores__only(problem->fleet)) {
+        static const weft_cores_rule rule = {.weight = weigh_cores, .is_better = is_cheaper};
+        WEFT_TRY(weft_cores__place(&builder, &rule));
         weft_builder__finish(&builder, "usher", out);
         return WEFT_ERR_OK;
     }
@@ -301,6 +334,6 @@ const weft_policy weft_policy_usher = {
     .name = "usher",
     .brief = "replicas with what they need, C-heavy beside M-heavy models",
     .cite = "USHER, OSDI'24",
-    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS,
+    .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES,
     .place = place_usher,
 };

@@ -20,7 +20,7 @@
 
 enum { MODELS_MAX = 12 };
 
-static uint32_t cores[2]; /* slices of the CPUs in a scene */
+static uint32_t cores[3]; /* slices of the CPUs in a scene */
 
 static double pick(uint64_t *seed, double lo, double hi)
 {
@@ -195,8 +195,9 @@ static void test_policy__order_of_input_does_not_matter(void **state)
 
 static void expect_infeasible(const scene *sc, const char *item, const char *text)
 {
+    const uint32_t in_turn = WEFT_SPLIT_CORES | WEFT_SPLIT_TIME;
     for (size_t i = 0; weft_policy_at(i); i++) {
-        if (!(weft_policy_at(i)->splits & WEFT_SPLIT_CORES))
+        if ((weft_policy_at(i)->splits & in_turn) != in_turn)
             continue;
         weft_arena *arena = weft_arena_create(0);
         weft_diag *diag = weft_diag_create();
@@ -236,10 +237,43 @@ static void test_policy__more_models_than_slices(void **state)
             continue;
         weft_arena *arena = weft_arena_create(0);
         weft_plan plan;
-        assert_int_equal(weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, NULL, &plan),
-                         WEFT_ERR_OK);
-        assert_int_equal(plan.n, 3);
-        assert_int_equal(plan.gpus, 1);
+        bool in_turn = weft_policy_at(i)->splits & WEFT_SPLIT_TIME;
+        weft_err err = weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, NULL, &plan);
+        assert_int_equal(err, in_turn ? WEFT_ERR_OK : WEFT_ERR_INFEASIBLE);
+        if (in_turn) {
+            assert_int_equal(plan.n, 3);
+            assert_int_equal(plan.gpus, 1);
+        }
+        weft_arena_destroy(arena);
+    }
+    free(sc);
+}
+
+/* Two models have a slice each by every policy that knows CPUs, and a third slice stays free. */
+static void test_policy__slices_of_a_cpu(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    scene_start(sc);
+    for (size_t m = 0; m < 2; m++) {
+        scene_add_model(sc, NULL, 20000, m ? 1500 : 900);
+        scene_add_point(sc, m, "cpu", "1core", 1, 1000, 1e6)->share = 0.25;
+        scene_add_point(sc, m, "cpu", "1core", 4, 3000, 1e6)->share = 0.25;
+        scene_add_point(sc, m, "cpu", "2core", 4, 1800, 1e6)->share = 0.5;
+    }
+    cores[0] = cores[1] = 1;
+    cores[2] = 2;
+    scene_add_device(
+        sc, (weft_fleet_device){
+                .type = "cpu", .count = 1, .cores = 4, .slice_cores = cores, .n_slice = 3});
+    for (size_t i = 0; weft_policy_at(i); i++) {
+        if (!(weft_policy_at(i)->splits & WEFT_SPLIT_CORES))
+            continue;
+        weft_arena *arena = weft_arena_create(0);
+        weft_plan plan;
+        if (weft_plan_make(weft_policy_at(i), NULL, &sc->problem, arena, NULL, &plan))
+            fail_msg("%s finds no plan", weft_policy_at(i)->name);
+        assert_true(plan.n >= 2 && plan.n <= 3);
         weft_arena_destroy(arena);
     }
     free(sc);
@@ -479,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_policy__every_plan_passes_the_checker),
         cmocka_unit_test(test_policy__order_of_input_does_not_matter),
         cmocka_unit_test(test_policy__more_models_than_slices),
+        cmocka_unit_test(test_policy__slices_of_a_cpu),
         cmocka_unit_test(test_policy__infeasible_names_model_and_remedy),
         cmocka_unit_test(test_policy__bestfit_is_never_dearer_than_exclusive),
         cmocka_unit_test(test_policy__weft_is_never_worse_than_another),
