@@ -5,8 +5,7 @@
 
 /* -- slice ---------------------------------------------------------------------------------- */
 
-/* What `start:end:step` means for a dimension of d: the first index and the number of steps. */
-static void slice_dim(int64_t d, int64_t start, int64_t end, int64_t step, int64_t *out_first,
+void weft_slice_range(int64_t d, int64_t start, int64_t end, int64_t step, int64_t *out_first,
                       int64_t *out_count)
 {
     int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? d : d - 1;
@@ -22,13 +21,19 @@ static void slice_dim(int64_t d, int64_t start, int64_t end, int64_t step, int64
         *out_count = step == INT64_MIN ? 1 : (start - end - 1) / -step + 1;
 }
 
+/* -1: never positive, and so counted from the end (x[-n:]); 1: never negative; 0: open. */
+static int sign_of(const weft_dimpool *pool, weft_dim i)
+{
+    int64_t least, most;
+    weft_dim_bounds(pool, i, &least, &most);
+    return least >= 0 ? 1 : most <= 0 ? -1 : 0;
+}
+
 /* An index given as a dim, clipped as above. Where the sign of a symbolic index is open, it counts
  * from the front. */
 static weft_dim clip_index(weft_dimpool *pool, weft_dim i, weft_dim d, weft_dim lo, weft_dim hi)
 {
-    int64_t least, most;
-    weft_dim_bounds(pool, i, &least, &most);
-    if (most >= 0)
+    if (sign_of(pool, i) >= 0)
         return weft_dim_min(pool, i, hi);
     /* Beyond any dim: clamped before the sum overflows. */
     if (weft_dim_is_const(i) && i < -WEFT_NUMEL_MAX)
@@ -36,22 +41,50 @@ static weft_dim clip_index(weft_dimpool *pool, weft_dim i, weft_dim d, weft_dim 
     return weft_dim_max(pool, weft_dim_add(pool, d, i), lo);
 }
 
-static weft_dim slice_count(weft_dimpool *pool, weft_dim d, weft_dim start, weft_dim end,
-                            int64_t step)
+/* The same for indices of any sign: d is added where i < 0. */
+static weft_dim clip_exactly(weft_dimpool *pool, weft_dim i, weft_dim d, weft_dim lo, weft_dim hi)
 {
-    if (weft_dim_is_const(d) && weft_dim_is_const(start) && weft_dim_is_const(end)) {
-        int64_t first, count;
-        slice_dim(d, start, end, step, &first, &count);
-        return count;
-    }
-    weft_dim hi = step > 0 ? d : weft_dim_sub(pool, d, 1);
-    weft_dim from = clip_index(pool, start, d, 0, hi);
-    weft_dim to = clip_index(pool, end, d, step > 0 ? 0 : -1, hi);
+    weft_dim from_end = weft_dim_min(pool, 1, weft_dim_max(pool, weft_dim_sub(pool, 0, i), 0));
+    i = weft_dim_add(pool, i, weft_dim_mul(pool, d, from_end));
+    return weft_dim_max(pool, weft_dim_min(pool, i, hi), lo);
+}
+
+static weft_dim count_steps(weft_dimpool *pool, weft_dim from, weft_dim to, int64_t step)
+{
     weft_dim span = step > 0 ? weft_dim_sub(pool, to, from) : weft_dim_sub(pool, from, to);
     span = weft_infer__not_negative(pool, span);
     if (step == 1 || step == -1)
         return span;
     return weft_infer__ceil_div(pool, span, step > 0 ? step : -step);
+}
+
+static bool needs_check(const weft_dimpool *pool, weft_dim i)
+{
+    return !weft_dim_is_const(i) && sign_of(pool, i) <= 0;
+}
+
+/* Number of elements; sizes for which an index has another sign than is assumed are refused. */
+static weft_dim slice_count(weft_infer_ctx *cx, weft_dim d, weft_dim start, weft_dim end,
+                            int64_t step)
+{
+    weft_dimpool *pool = cx->pool;
+    if (weft_dim_is_const(d) && weft_dim_is_const(start) && weft_dim_is_const(end)) {
+        int64_t first, count;
+        weft_slice_range(d, start, end, step, &first, &count);
+        return count;
+    }
+    weft_dim lo = step > 0 ? 0 : -1, hi = step > 0 ? d : weft_dim_sub(pool, d, 1);
+    weft_dim from = clip_index(pool, start, d, 0, hi), to = clip_index(pool, end, d, lo, hi);
+    weft_dim count = count_steps(pool, from, to, step);
+    if (needs_check(pool, start) || needs_check(pool, end)) {
+        if (needs_check(pool, start))
+            from = clip_exactly(pool, start, d, 0, hi);
+        if (needs_check(pool, end))
+            to = clip_exactly(pool, end, d, lo, hi);
+        weft_infer__require(cx, WEFT_REQUIRE_EQUAL, count, count_steps(pool, from, to, step),
+                            "length of a slice");
+    }
+    return count;
 }
 
 weft_err weft_infer_slice(weft_infer_ctx *cx)
@@ -98,7 +131,7 @@ weft_err weft_infer_slice(weft_infer_ctx *cx)
         if (!known || given_steps == WEFT_GIVEN_LATER)
             out->dim[axis] = weft_dim_fresh(cx->pool);
         else
-            out->dim[axis] = slice_count(cx->pool, x->dim[axis], starts[i], ends[i], step);
+            out->dim[axis] = slice_count(cx, x->dim[axis], starts[i], ends[i], step);
     }
     weft_infer__move_content(cx, 1);
     return WEFT_ERR_OK;
@@ -131,7 +164,7 @@ weft_err weft_eval_slice(weft_eval_ctx *cx)
         int64_t step = steps ? steps[i] : 1;
         if (step == 0)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "step %u is 0", i);
-        slice_dim(x->dim[axis], starts[i], ends[i], step, &first, &dim[axis]);
+        weft_slice_range(x->dim[axis], starts[i], ends[i], step, &first, &dim[axis]);
         offset += first * from[axis];
         /* A step larger than the dim takes one element. */
         from[axis] *= dim[axis] > 1 ? step : 1;

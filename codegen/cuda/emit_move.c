@@ -305,14 +305,14 @@ weft_err weft_cuda_emit_depth(weft_cuda *cu, weft_node n)
     return emit_view(cu, &v, 0);
 }
 
-/* Resolves `start` of a slice like slice_dim of ops/slice.c; a symbolic start of unknown sign is
- * taken as non-negative. */
+/* Resolves `start` of a slice as ops/slice.c does: a symbolic start that is never positive counts
+ * from the end, one of unknown sign from the front; other sizes are refused before they run. */
 static weft_dim clip_start(weft_cuda *cu, weft_dim start, weft_dim d, int64_t step)
 {
     weft_dimpool *dims = weft_cuda__dims(cu);
     int64_t least, most;
     weft_dim_bounds(dims, start, &least, &most);
-    if (most < 0)
+    if (most <= 0 && least < 0)
         return weft_dim_is_const(start) && start < -WEFT_NUMEL_MAX
                    ? 0
                    : weft_dim_max(dims, weft_dim_add(dims, d, start), 0);

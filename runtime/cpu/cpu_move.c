@@ -390,40 +390,38 @@ static weft_err prepare_images(weft_prep *p, int64_t first)
 weft_err weft_cpu__prepare_slice(weft_prep *p)
 {
     const weft_tensor *in = &p->in[0].tensor, *out = &p->out[0].tensor;
-    int64_t starts[WEFT_RANK_MAX], axes[WEFT_RANK_MAX], steps[WEFT_RANK_MAX];
+    int64_t starts[WEFT_RANK_MAX], ends[WEFT_RANK_MAX], axes[WEFT_RANK_MAX], steps[WEFT_RANK_MAX];
     int64_t stride[WEFT_RANK_MAX];
-    uint32_t n, n_axes, n_steps;
+    uint32_t n, n_ends, n_axes, n_steps;
     weft_copy_box box = {.src = 0, .dst = p->n_in, .rank = in->rank};
 
     if (in->dtype != out->dtype || in->rank == 0 || in->rank != out->rank ||
         !read_param(p, 1, WEFT_ATTR_STARTS, starts, &n) ||
+        !read_param(p, 2, WEFT_ATTR_ENDS, ends, &n_ends) || n_ends != n ||
         !read_param(p, 3, WEFT_ATTR_AXES, axes, &n_axes) ||
         !read_param(p, 4, WEFT_ATTR_STEPS, steps, &n_steps) || n > (uint32_t)in->rank ||
         (n_axes && n_axes != n) || (n_steps && n_steps != n))
         return WEFT_ERR_OK;
-    if (!all_plain(p)) {
-        bool run = n == 1 && (!n_axes || axes[0] == 0) && (!n_steps || steps[0] == 1);
-        return run ? prepare_images(p, starts[0]) : WEFT_ERR_OK;
-    }
     plain_strides(in, stride);
     plain_strides(out, box.dst_stride);
     memcpy(box.dim, out->dim, sizeof out->dim);
     memcpy(box.src_stride, stride, sizeof stride);
+    int64_t first = 0;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t a = n_axes ? axes[i] : i, s = starts[i], step = n_steps ? steps[i] : 1;
+        int64_t a = n_axes ? axes[i] : i, step = n_steps ? steps[i] : 1, count;
         if (a < 0)
             a += in->rank;
         if (a < 0 || a >= in->rank || step == 0 || step > INT32_MAX || step < INT32_MIN)
             return WEFT_ERR_OK;
-        if (s < 0)
-            s = s < -in->dim[a] ? -1 : s + in->dim[a];
-        int64_t top = step < 0 ? in->dim[a] - 1 : in->dim[a];
-        s = s < 0 ? (step < 0 ? -1 : 0) : s > top ? top : s;
-        int64_t end = s + (out->dim[a] - 1) * step;
-        if (out->dim[a] > 0 && (s < 0 || s >= in->dim[a] || end < 0 || end >= in->dim[a]))
+        weft_slice_range(in->dim[a], starts[i], ends[i], step, &first, &count);
+        if (count != out->dim[a]) /* the evaluation says so */
             return WEFT_ERR_OK;
-        box.src_at += s * stride[a];
+        box.src_at += first * stride[a];
         box.src_stride[a] = stride[a] * step;
+    }
+    if (!all_plain(p)) {
+        bool run = n == 1 && (!n_axes || axes[0] == 0) && (!n_steps || steps[0] == 1);
+        return run ? prepare_images(p, first) : WEFT_ERR_OK;
     }
     for (int32_t d = 0; d < in->rank; d++)
         if (box.src_stride[d] == stride[d] && out->dim[d] > in->dim[d])

@@ -139,6 +139,22 @@ CASES = {
                         [({"x": (2, 1, 3)}, OK), ({"x": (1, 1, 3)}, Refuses("needs a fixed size (`dims:`)"))]),
     "squeeze_all_fixed": Case([node("Squeeze", "x", "y")], {"x": ["n", 1, 3]}, {"y": None}, [({"x": (1, 1, 3)}, OK)],
                               dims="{n: 1}"),
+    # Indices that are sizes: -n counts from the end (relative positions of T5), of other signs only running tells.
+    "slice_last": Case(
+        [node("Shape", "x", "s"), node("Gather", "s one", "n", axis=0), node("Neg", "n", "from"),
+         node("Slice", "x from far axis", "y"), node("Add", "y x", "z")],
+        {"x": [3, "n"]}, {"z": None}, [({"x": (3, 5)}, OK), ({"x": (3, 1)}, OK), ({"x": (3, 0)}, OK)],
+        {"one": ints(1), "far": ints(2**63 - 1), "axis": ints(1)}),
+    "slice_last_of_another": Case(
+        [node("Shape", "x", "s"), node("Neg", "s", "from"), node("Slice", "t from far", "y"), node("Add", "y x", "z")],
+        {"x": ["n"], "t": ["m"]}, {"z": None},
+        [({"x": (2,), "t": (6,)}, OK), ({"x": (6,), "t": (6,)}, OK), ({"x": (7,), "t": (6,)}, Refuses("6 and 7"))],
+        {"far": ints(2**63 - 1)}),
+    "slice_all_but": Case(
+        [node("Shape", "x", "s"), node("Sub", "s three", "to"), node("Slice", "t zero to", "y")],
+        {"x": ["n"], "t": ["m"]}, {"y": None},
+        [({"x": (5,), "t": (6,)}, OK), ({"x": (3,), "t": (6,)}, OK), ({"x": (2,), "t": (6,)}, Refuses("length of a slice: 0 and 5"))],
+        {"zero": ints(0), "three": ints(3)}),
     # Sizes that are compared when they are known.
     "concat": Case([node("Concat", "a b", "y", axis=0)], {"a": ["n", "m"], "b": ["k", "l"]}, {"y": None},
                    [({"a": (2, 3), "b": (1, 3)}, OK), ({"a": (2, 3), "b": (1, 2)}, Refuses("Concat: dimension: 3 and 2"))]),
