@@ -113,11 +113,40 @@ static weft_err infer_sizes(weft_infer_ctx *cx, const weft_dim *sizes, uint32_t 
     return WEFT_ERR_OK;
 }
 
+/* Words that an attribute may have, the default first. */
+static const struct {
+    weft_attr_key key;
+    const char *words[8];
+} choices[] = {
+    {WEFT_ATTR_MODE, {"nearest", "linear", "bilinear", "cubic"}},
+    {WEFT_ATTR_COORDINATE_TRANSFORMATION_MODE,
+     {"half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric",
+      "tf_half_pixel_for_nn", "tf_crop_and_resize"}},
+    {WEFT_ATTR_NEAREST_MODE,
+     {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "by_direction"}},
+    {WEFT_ATTR_KEEP_ASPECT_RATIO_POLICY, {"stretch", "not_larger", "not_smaller"}},
+};
+
+static weft_err check_choices(weft_infer_ctx *cx)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        const char *word = weft_attrs_str(cx->attrs, choices[i].key, choices[i].words[0]);
+        size_t k = 0;
+        while (choices[i].words[k] && strcmp(choices[i].words[k], word) != 0)
+            k++;
+        if (!choices[i].words[k])
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "%s \"%s\"", weft_attr_key_name(choices[i].key),
+                             word);
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_infer_resize(weft_infer_ctx *cx)
 {
     const weft_dim *sizes;
     const double *scales;
     uint32_t n_sizes = 0, n_scales;
+    WEFT_TRY(check_choices(cx));
     weft_infer__copy(cx, 0, 0);
     weft_ttype *out = &cx->out[0];
     weft_given given_sizes = WEFT_GIVEN_NOT;
@@ -209,6 +238,12 @@ static double pick_nearest(const char *mode, double x)
     return ceil(x - 0.5);
 }
 
+/* Mode "by_direction" of opset 10: down along an axis that grows, up along one that shrinks. */
+static const char *nearest_of(const weft_resize *r, const weft_resize_axis *a)
+{
+    return strcmp(r->nearest, "by_direction") != 0 ? r->nearest : a->scale < 1 ? "ceil" : "floor";
+}
+
 static double cubic_weight(double a, double x)
 {
     x = fabs(x);
@@ -259,7 +294,7 @@ static weft_err make_taps(weft_eval_ctx *cx, const weft_resize *r, const weft_re
         if (r->crop && (x < 0 || x > (double)(a->n_in - 1))) {
             index[0] = -1;
         } else if (r->mode == 'n') {
-            index[0] = clamp(pick_nearest(r->nearest, x), a->n_in);
+            index[0] = clamp(pick_nearest(nearest_of(r, a), x), a->n_in);
         } else {
             fill_taps(r, a, x, first, t.n, index, weight);
         }
@@ -270,7 +305,7 @@ static weft_err make_taps(weft_eval_ctx *cx, const weft_resize *r, const weft_re
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-static weft_err get_resize(weft_eval_ctx *cx, weft_resize *out)
+static weft_resize get_resize(const weft_eval_ctx *cx)
 {
     const char *mode = weft_attrs_str(cx->attrs, WEFT_ATTR_MODE, "nearest");
     bool old = is_upsample(cx->op);
@@ -285,13 +320,9 @@ static weft_err get_resize(weft_eval_ctx *cx, weft_resize *out)
         .antialias = weft_attrs_int(cx->attrs, WEFT_ATTR_ANTIALIAS, 0) != 0,
     };
     r.crop = strcmp(r.coords, "tf_crop_and_resize") == 0;
-    if (strcmp(mode, "nearest") != 0 && strcmp(mode, "linear") != 0 &&
-        strcmp(mode, "bilinear") != 0 && strcmp(mode, "cubic") != 0)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "mode \"%s\"", mode);
     if (r.mode == 'b')
         r.mode = 'l';
-    *out = r;
-    return WEFT_ERR_OK;
+    return r;
 }
 
 /* Floats of an operand or attribute; NULL when absent. */
@@ -433,13 +464,12 @@ weft_err weft_eval_resize(weft_eval_ctx *cx)
 {
     const weft_tensor *x = cx->in[0];
     weft_tensor *out = weft_eval__out(cx, 0);
-    weft_resize r = {0};
+    weft_resize r = get_resize(cx);
     weft_resize_axis axes[WEFT_RANK_MAX];
     weft_taps taps[WEFT_RANK_MAX];
     bool same[WEFT_RANK_MAX];
     if (!out)
         return WEFT_ERR_OK;
-    WEFT_TRY(get_resize(cx, &r));
     WEFT_TRY(get_axes(cx, axes));
     int64_t n = weft_tensor_numel(out);
     if (n == 0 || x->rank == 0) {
