@@ -349,45 +349,82 @@ weft_err weft_onnx_hook_pad(weft_onnx_call *c)
     return weft_onnx_hook_plain(c);
 }
 
+/* slice and pad of sizes that only running tells: of what is too much or too little, one half at
+ * each end. */
+static weft_val crop_and_pad(weft_onnx_build *b, weft_val x, weft_val want, const int64_t *axis,
+                             uint32_t n)
+{
+    const weft_attr first = WEFT_ATTR_OF_INT(AXIS, 0);
+    weft_val axes = weft_onnx__i64s(b, axis, &(int64_t){n}, 1);
+    weft_val in[4] = {weft_onnx__make1(b, WEFT_OP_SHAPE, x), axes};
+    weft_val have = weft_onnx__make(b, WEFT_OP_GATHER, in, 2, &first, 1);
+    weft_val zero = weft_onnx__number(b, have, 0), two = weft_onnx__number(b, have, 2);
+    want = weft_onnx__cast(b, want, WEFT_DTYPE_I64);
+    weft_val over = weft_onnx__make2(b, WEFT_OP_SUB, have, want);
+    weft_val start =
+        weft_onnx__make2(b, WEFT_OP_DIV, weft_onnx__make2(b, WEFT_OP_MAX, over, zero), two);
+    weft_val kept = weft_onnx__make2(b, WEFT_OP_MIN, have, want);
+    weft_val end = weft_onnx__make2(b, WEFT_OP_ADD, start, kept);
+    weft_val more = weft_onnx__make2(b, WEFT_OP_SUB, want, kept);
+    weft_val before = weft_onnx__make2(b, WEFT_OP_DIV, more, two);
+    weft_val pads[2] = {before, weft_onnx__make2(b, WEFT_OP_SUB, more, before)};
+    weft_val cut[4] = {x, start, end, axes};
+    weft_val put[4] = {weft_onnx__make(b, WEFT_OP_SLICE, cut, 4, NULL, 0),
+                       weft_onnx__concat(b, pads, 2, 0), (weft_val){0}, axes};
+    return weft_onnx__make(b, WEFT_OP_PAD, put, 4, NULL, 0);
+}
+
+/* Whether all sizes are numbers: of x along the axes, and those wanted. */
+static bool crops_by_numbers(const weft_ttype *x, const int64_t *axis, const weft_dim *shape,
+                             uint32_t n)
+{
+    bool known = shape != NULL;
+    for (uint32_t i = 0; i < n && known; i++)
+        known = weft_dim_is_const(x->dim[axis[i]]) && weft_dim_is_const(shape[i]);
+    return known;
+}
+
 /* center_crop_pad(x, shape) ==> pad(slice(x)), both centred; an odd element goes to the end. */
 weft_err weft_onnx_hook_center_crop_pad(weft_onnx_call *c)
 {
+    weft_onnx_build b = {.c = c};
     if (c->n_in != 2 || !c->in[0].i || !c->in[1].i)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u inputs, expected 2", c->n_in);
-    weft_ttype x = *weft_onnx__type(c, c->in[0]);
+    weft_ttype x = *weft_onnx__type(c, c->in[0]), want = *weft_onnx__type(c, c->in[1]);
     const int64_t *axes;
-    uint32_t n_axes, n;
-    WEFT_TRY(weft_onnx__get_ints(c, "axes", &axes, &n_axes));
+    uint32_t n, n_shape;
+    WEFT_TRY(weft_onnx__get_ints(c, "axes", &axes, &n));
     WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
-    const weft_dim *shape = weft_contents_get(c->cx->contents, c->in[1], &n);
-    if (!shape)
-        return weft_onnx__fail(
-            c, WEFT_ERR_UNSUP,
-            "a shape that is not constant is not supported: fix the input that it "
-            "depends on with `values:` of a set file");
-    if (n != (axes ? n_axes : x.rank) || n > WEFT_RANK_MAX)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u sizes, rank %u", n, x.rank);
-    weft_dim axis[WEFT_RANK_MAX], start[WEFT_RANK_MAX], end[WEFT_RANK_MAX];
-    weft_dim pads[2 * WEFT_RANK_MAX];
+    n = axes ? n : x.rank;
+    if (n > WEFT_RANK_MAX || want.rank != 1 || (weft_dim_is_const(want.dim[0]) && want.dim[0] != n))
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u axes and other sizes, rank %u", n, x.rank);
+    int64_t axis[WEFT_RANK_MAX];
     for (uint32_t i = 0; i < n; i++) {
         axis[i] = axes ? axes[i] + (axes[i] < 0 ? x.rank : 0) : (int64_t)i;
         if (axis[i] < 0 || axis[i] >= x.rank)
             return weft_onnx__fail(c, WEFT_ERR_INPUT, "axis %lld, rank %u", (long long)axis[i],
                                    x.rank);
-        weft_dim have = x.dim[axis[i]], want = shape[i];
-        if (!weft_dim_is_const(have) || !weft_dim_is_const(want))
-            return weft_onnx__fail(c, WEFT_ERR_UNSUP, "symbolic sizes are not supported");
-        if (want < 0 || want > WEFT_NUMEL_MAX)
-            return weft_onnx__fail(c, WEFT_ERR_INPUT, "size %lld", (long long)want);
-        weft_dim more = want > have ? want - have : 0;
-        start[i] = want < have ? (have - want) / 2 : 0;
-        end[i] = start[i] + (want < have ? want : have);
+    }
+    const weft_dim *shape = weft_contents_get(c->cx->contents, c->in[1], &n_shape);
+    if (!crops_by_numbers(&x, axis, shape, n)) {
+        c->out[0] = crop_and_pad(&b, c->in[0], c->in[1], axis, n);
+        return b.err;
+    }
+    weft_dim on[WEFT_RANK_MAX], start[WEFT_RANK_MAX], end[WEFT_RANK_MAX], pads[2 * WEFT_RANK_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t have = x.dim[axis[i]], size = shape[i];
+        if (size < 0 || size > WEFT_NUMEL_MAX)
+            return weft_onnx__fail(c, WEFT_ERR_INPUT, "size %lld", (long long)size);
+        int64_t more = size > have ? size - have : 0;
+        on[i] = axis[i];
+        start[i] = size < have ? (have - size) / 2 : 0;
+        end[i] = start[i] + (size < have ? size : have);
         pads[i] = more / 2;
         pads[n + i] = more - more / 2;
     }
     weft_attr cut[3] = {WEFT_ATTR_OF_DIMS(STARTS, start, n), WEFT_ATTR_OF_DIMS(ENDS, end, n),
-                        WEFT_ATTR_OF_DIMS(AXES, axis, n)};
-    weft_attr put[2] = {WEFT_ATTR_OF_DIMS(PADS, pads, 2 * n), WEFT_ATTR_OF_DIMS(AXES, axis, n)};
+                        WEFT_ATTR_OF_DIMS(AXES, on, n)};
+    weft_attr put[2] = {WEFT_ATTR_OF_DIMS(PADS, pads, 2 * n), WEFT_ATTR_OF_DIMS(AXES, on, n)};
     weft_val middle;
     WEFT_TRY(weft_onnx__emit(c, WEFT_OP_SLICE, c->in, 1, cut, 3, &middle, 1));
     return weft_onnx__emit(c, WEFT_OP_PAD, &middle, 1, put, 2, c->out, 1);
@@ -404,22 +441,20 @@ static void drop_empty(weft_onnx_call *c, uint32_t in)
 }
 
 /* Rounding of mode nearest in opset 10, which does not specify it: its tests and later opsets round
- * down if the result is larger, up if it is smaller. NULL: some axes grow, others shrink. */
+ * down along an axis that grows, up along one that shrinks. */
 static const char *old_nearest_mode(weft_onnx_call *c, weft_val scales)
 {
     bool grows = false, shrinks = false;
     weft_weight w = weft_val_weight(c->cx->m, scales);
-    if (w.i && weft_weight_get(c->cx->m, w)->bytes <= WEFT_ONNX_COPY_MAX) {
-        weft_tensor t = weft_weight_tensor(c->cx->m, w);
-        for (int64_t i = 0; i < weft_tensor_numel(&t); i++) {
-            double x = weft_tensor_get_f64(&t, i);
-            grows |= x > 1.0;
-            shrinks |= x < 1.0;
-        }
+    if (!w.i || weft_weight_get(c->cx->m, w)->bytes > WEFT_ONNX_COPY_MAX)
+        return "by_direction";
+    weft_tensor t = weft_weight_tensor(c->cx->m, w);
+    for (int64_t i = 0; i < weft_tensor_numel(&t); i++) {
+        double x = weft_tensor_get_f64(&t, i);
+        grows |= x > 1.0;
+        shrinks |= x < 1.0;
     }
-    if (grows && shrinks)
-        return NULL;
-    return shrinks ? "ceil" : "floor";
+    return grows && shrinks ? "by_direction" : shrinks ? "ceil" : "floor";
 }
 
 /* Opset 10 had the coordinates of Upsample, and no operand for the region. */
@@ -432,9 +467,6 @@ weft_err weft_onnx_hook_resize(weft_onnx_call *c)
         return weft_onnx_hook_plain(c);
     weft_val in[3] = {c->in[0], {0}, c->in[1]};
     const char *nearest = old_nearest_mode(c, c->in[1]);
-    if (!nearest)
-        return weft_onnx__fail(c, WEFT_ERR_UNSUP,
-                               "opset 10 with scales both above and below 1 is not supported");
     c->in = in;
     c->n_in = 3;
     weft_onnx__put(c, WEFT_ATTR_OF_STR(COORDINATE_TRANSFORMATION_MODE, "asymmetric"));

@@ -394,9 +394,20 @@ weft_err weft_infer_col2im(weft_infer_ctx *cx)
     const int64_t *block;
     uint32_t n, n_block;
     WEFT_TRY(weft_infer__rank(cx, 0, 3, 3));
-    if (weft_param__dims(cx, 1, WEFT_ATTR_IMAGE_SHAPE, &image, &n) != WEFT_GIVEN_KNOWN ||
-        weft_param__ints(cx, 2, WEFT_ATTR_BLOCK_SHAPE, &block, &n_block) != WEFT_GIVEN_KNOWN)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "image or block shape is not known" WEFT_REMEDY);
+    weft_given given = weft_param__dims(cx, 1, WEFT_ATTR_IMAGE_SHAPE, &image, &n);
+    weft_given given_block = weft_param__ints(cx, 2, WEFT_ATTR_BLOCK_SHAPE, &block, &n_block);
+    if (given == WEFT_GIVEN_NOT || given_block == WEFT_GIVEN_NOT)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "no image shape or block shape is given");
+    if (given == WEFT_GIVEN_LATER || given_block == WEFT_GIVEN_LATER) {
+        const weft_ttype *s = &cx->in[given == WEFT_GIVEN_LATER ? 1 : 2].type;
+        if (s->rank != 1 || !weft_dim_is_const(s->dim[0]) || s->dim[0] < 1 ||
+            s->dim[0] > WEFT_RANK_MAX - 2)
+            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the rank of the result is not known" WEFT_REMEDY);
+        weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, (uint32_t)s->dim[0] + 2);
+        weft_infer__fresh(cx, out);
+        out->dim[0] = x->dim[0];
+        return WEFT_ERR_OK;
+    }
     if (n != n_block || n < 1 || n > WEFT_RANK_MAX - 2)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "image of rank %u, block of rank %u", n, n_block);
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, n + 2);

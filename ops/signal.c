@@ -114,9 +114,10 @@ weft_err weft_infer_dft(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__rank(cx, 0, 2, WEFT_RANK_MAX));
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT));
     weft_given given = weft_param__ints(cx, 2, WEFT_ATTR_AXIS, &given_axis, &n_axis);
-    if (given == WEFT_GIVEN_LATER)
-        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "the axis is not known" WEFT_REMEDY);
-    if (!dft_axis(cx->attrs, given_axis, n_axis, x->rank, &axis))
+    bool axis_later = given == WEFT_GIVEN_LATER;
+    if (axis_later)
+        axis = 0;
+    else if (!dft_axis(cx->attrs, given_axis, n_axis, x->rank, &axis))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the axis is out of range");
     weft_dim parts = x->dim[x->rank - 1];
     if (weft_dim_is_const(parts) && parts != 1 && parts != 2)
@@ -128,6 +129,11 @@ weft_err weft_infer_dft(weft_infer_ctx *cx)
     weft_ttype *out = &cx->out[0];
     out->dim[x->rank - 1] = to_real ? 1 : 2;
     given = weft_param__dims(cx, 1, WEFT_ATTR_NONE, &length, &n);
+    if (axis_later) {
+        for (uint32_t k = 0; k + 1 < x->rank && (onesided || given != WEFT_GIVEN_NOT); k++)
+            out->dim[k] = weft_dim_fresh(cx->pool);
+        return WEFT_ERR_OK;
+    }
     if (given == WEFT_GIVEN_LATER)
         out->dim[axis] = weft_dim_fresh(cx->pool);
     else if (given == WEFT_GIVEN_KNOWN && n == 1)
