@@ -12,6 +12,7 @@ usage: wild.py WEFT [--quick] [--speed ROUNDS] [--seconds S] [--threads 1,2] [--
 """
 import argparse
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -128,11 +129,27 @@ def archive_of(entry, quick):
 
 
 def read_member(archive, name):
-    if archive.endswith(".tar.gz"):
-        with tarfile.open(archive) as t:
-            return t.extractfile(name).read()
-    with zipfile.ZipFile(archive) as z:
-        return z.read(name)
+    """Bytes of a file of the archive, unpacked; None: there is none of this name."""
+    try:
+        if archive.endswith(".tar.gz"):
+            with tarfile.open(archive) as t:
+                data = t.extractfile(name).read()
+        else:
+            with zipfile.ZipFile(archive) as z:
+                data = z.read(name)
+    except KeyError:
+        return None
+    return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def save_model(archive, name, data, folder):
+    """Path of the model in the folder, with its external data beside it."""
+    path = os.path.join(folder, os.path.basename(name).removesuffix(".gz"))
+    for file, bytes_of in ((path, data), (path + ".data", read_member(archive, name + ".data"))):
+        if bytes_of is not None:
+            with open(file, "wb") as f:
+                f.write(bytes_of)
+    return path
 
 
 # -- Inputs ---------------------------------------------------------------------------------------------------
@@ -173,6 +190,12 @@ def make_input(kind, shape, rng):
         return 0.3 * np.sin(2 * np.pi * 440 * t) + 0.1 * np.sin(2 * np.pi * 97 * t) + 0.05 * rng.standard_normal(shape)
     if kind == "rate":
         return np.full(shape, RATE)
+    if kind in ("ones", "zeros"):
+        return np.full(shape, kind == "ones")
+    number = re.fullmatch(r"(ids|ascending)(\d+)", kind)
+    if number:
+        x = rng.integers(0, int(number.group(2)), shape)
+        return np.sort(x, -1) if kind.startswith("ascending") else x
     return rng.standard_normal(shape) * {"features": 1.0, "state": 0.2}[kind]
 
 
@@ -248,6 +271,13 @@ def time_both(weft, path, bundle, inputs, options, folder, row):
         row[f"ratio_{threads}"] = round(statistics.median(ratios), 2)
 
 
+def as_tensor(value):
+    """An output; for a list of maps from labels to numbers, a column for each label in their order."""
+    if isinstance(value, list):
+        return np.asarray([[row[k] for k in sorted(row)] for row in value], np.float32)
+    return value
+
+
 def try_file(weft, entry, path, options, folder):
     """A row of the table; row["problem"] is empty if all is well."""
     row = {"package": f"{entry['package']} {entry['version']}", "file": entry["file"].split("/", 1)[1], "error": 0.0, "problem": ""}
@@ -255,13 +285,13 @@ def try_file(weft, entry, path, options, folder):
     try:
         oracle.weft(weft, "compile", path, "-o", bundle, timeout=600)
         session = oracle.session(path, optimise=True)
-        types = {i.name: {"float": np.float32, "int32": np.int32, "int64": np.int64}[i.type[7:-1]]
+        types = {i.name: {"float": np.float32, "int32": np.int32, "int64": np.int64, "bool": bool}[i.type[7:-1]]
                  for i in session.get_inputs()}
         names = [o.name for o in session.get_outputs()]
         for i, run in enumerate(entry["runs"]):
             inputs = make_inputs(run, types, i)
             got = oracle.run_bundle(weft, bundle, inputs, names, folder, threads=1 + i % 2)
-            for name, want in zip(names, session.run(names, inputs)):
+            for name, want in zip(names, map(as_tensor, session.run(names, inputs))):
                 row["error"] = max(row["error"], error_of(got[name], want))
             if row["error"] > entry["tolerance"] and not row["problem"]:
                 row["problem"] = f"wrong: error {row['error']:.1e} at {run}"
@@ -335,9 +365,7 @@ def main():
             continue
         seen.add(hashlib.sha256(data).digest())
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.onnx")
-            with open(path, "wb") as f:
-                f.write(data)
+            path = save_model(archive, entry["file"], data, folder)
             rows.append(try_file(o.weft, entry, path, o, folder))
         print_row(rows[-1], o)
     bad = summarise(rows, packages, o)
