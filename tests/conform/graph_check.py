@@ -19,14 +19,15 @@ try:
 except ImportError:
     oracle.skip("needs numpy")
 
+from graph_narrow import is_bf16, wide, widen
 from onnx_file import Node
 from worker import Died, Refused, UNSUPPORTED, Worker
 
 # Tolerances of chains, relative to the output's largest element: f16 is rounded at other places when
 # operators are fused.
-TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2}
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
 # An answer as sensitive to a relative change of all inputs by this is not held against anybody.
-NUDGE = {"float64": 1e-13, "float32": 3e-7, "float16": 1e-3}
+NUDGE = {"float64": 1e-13, "float32": 3e-7, "float16": 1e-3, "bfloat16": 8e-3}
 # onnxruntime's approximations of these have an absolute error, not a relative one.
 ABSOLUTE = ("Sigmoid", "Tanh", "Erf")
 # Smallest scale of an output: functions of the order of 1 are allowed this absolute error times the
@@ -49,6 +50,8 @@ class Oracle:
         self.plain, self.path = plain, os.path.join(folder, "oracle.onnx")
 
     def answers(self, graph, inputs):
+        if is_bf16(graph):
+            graph, inputs = widen(graph), {k: wide(a) for k, a in inputs.items()}
         if REFERENCE:
             graph.save(self.path)
             self.plain.compile([self.path], "plain")
@@ -75,6 +78,8 @@ class Config:
 def tolerance_of(graph):
     """The loosest of the types that occur; norms compute in f32 by default,
     onnxruntime's HardSwish and Gelu have constants of f32."""
+    if is_bf16(graph):
+        return "bfloat16"
     kinds = {a.dtype.name for a in graph.constants.values()} | {p.dtype for p in graph.inputs + graph.outputs}
     if any(n.op == "Cast" and n.attrs.get("to") in (10, 16) for n in graph.nodes):
         kinds.add("float16")
@@ -85,6 +90,7 @@ def tolerance_of(graph):
 
 def difference(got, want, tolerance):
     """oracle.difference with a least scale."""
+    got = wide(got)
     if want.dtype.kind != "f":
         return oracle.difference(got, want)
     finite = np.abs(want[np.isfinite(want)])
@@ -158,6 +164,8 @@ class Checker:
         """Whether the oracle's own answer moves by about the tolerance when inputs, weights and the results
         of all nodes move by about their precision."""
         kind = tolerance_of(graph)
+        if kind == "bfloat16":
+            graph, inputs = widen(graph), {k: wide(a) for k, a in inputs.items()}
         rng = np.random.RandomState(7)
 
         def nudge(a):

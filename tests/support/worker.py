@@ -5,9 +5,16 @@ import subprocess
 
 import numpy as np
 
+try:  # of the oracles' packages, if oracle.need() was called
+    import ml_dtypes
+    MORE = {"bf16": np.dtype(ml_dtypes.bfloat16)}
+except ImportError:
+    MORE = {}
+
 DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "i8": "int8", "i16": "int16", "i32": "int32",
           "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "bool": "bool"}
-NAMES = {v: k for k, v in DTYPES.items()}
+NAMES = {v: k for k, v in DTYPES.items()} | {v.name: k for k, v in MORE.items()}
+DTYPES |= MORE
 UNSUPPORTED = 2  # WEFT_ERR_UNSUP
 
 
