@@ -25,8 +25,8 @@ from onnxmltools import convert_lightgbm, convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 from skl2onnx import to_onnx
 from sklearn import (calibration, cluster, compose, decomposition, discriminant_analysis, ensemble, feature_selection,
-                     gaussian_process, impute, linear_model, mixture, multiclass, naive_bayes, neighbors, neural_network,
-                     pipeline, preprocessing, svm, tree)
+                     gaussian_process, impute, linear_model, mixture, multiclass, multioutput, naive_bayes, neighbors,
+                     neural_network, pipeline, preprocessing, random_projection, svm, tree)
 
 from worker import Died, Refused, Worker
 
@@ -115,6 +115,44 @@ KINDS = {
                                                           ("tree", tree.DecisionTreeClassifier(max_depth=3))]), "four")},
     "neighbourhood": {"outliers": (neighbors.LocalOutlierFactor(novelty=True), None),
                       "components": (neighbors.NeighborhoodComponentsAnalysis(3, max_iter=5), "four")},
+    "vote": {"soft": (ensemble.VotingClassifier([("line", linear_model.LogisticRegression()), ("bayes", naive_bayes.GaussianNB())],
+                                                voting="soft", flatten_transform=False), "four"),
+             "hard": (ensemble.VotingClassifier([("line", linear_model.LogisticRegression()),
+                                                 ("tree", tree.DecisionTreeClassifier(max_depth=3))],
+                                                flatten_transform=False), "four"),
+             "regression": (ensemble.VotingRegressor([("line", linear_model.Ridge()),
+                                                      ("tree", tree.DecisionTreeRegressor(max_depth=3))]), "real"),
+             "stacked": (ensemble.StackingRegressor([("line", linear_model.Ridge()),
+                                                     ("tree", tree.DecisionTreeRegressor(max_depth=3))]), "real")},
+    "linear": {"lasso": (linear_model.Lasso(0.1), "real"), "huber": (linear_model.HuberRegressor(), "real"),
+               "bayesian": (linear_model.BayesianRidge(), "real"), "quantile": (linear_model.QuantileRegressor(alpha=0.01), "real"),
+               "sgd": (linear_model.SGDClassifier(loss="modified_huber"), "four"), "perceptron": (linear_model.Perceptron(), "four"),
+               "ridge": (linear_model.RidgeClassifier(), "four"), "ransac": (linear_model.RANSACRegressor(), "real")},
+    "svm_more": {"probability": (svm.NuSVC(nu=0.2, probability=True), "four"), "sigmoid": (svm.SVC(kernel="sigmoid"), "four"),
+                 "one_to_rest": (svm.SVC(decision_function_shape="ovr", break_ties=True), "four"), "linear": (svm.LinearSVR(), "real")},
+    "bayes_more": {"complement": (chain(preprocessing.MinMaxScaler(clip=True), naive_bayes.ComplementNB()), "four"),
+                   "quadratic": (discriminant_analysis.QuadraticDiscriminantAnalysis(), "four")},
+    "ensemble_more": {"bagging": (ensemble.BaggingRegressor(n_estimators=5, max_features=0.5), "real"),
+                      "boosted": (ensemble.AdaBoostRegressor(n_estimators=10), "real"),
+                      "huber": (ensemble.GradientBoostingRegressor(loss="huber", n_estimators=20), "real"),
+                      "poisson": (ensemble.HistGradientBoostingRegressor(max_iter=20, loss="absolute_error"), "real"),
+                      "several": (multioutput.MultiOutputRegressor(tree.DecisionTreeRegressor(max_depth=4)), "pair"),
+                      "forest": (ensemble.RandomForestRegressor(10), "pair")},
+    "preparation": {"max_abs": (preprocessing.MaxAbsScaler(), None), "ordinal": (preprocessing.OrdinalEncoder(), None),
+                    "quantile": (preprocessing.QuantileTransformer(n_quantiles=20), None),
+                    "splines": (preprocessing.FunctionTransformer(), None), "variance": (feature_selection.VarianceThreshold(0.1), None),
+                    "eliminated": (feature_selection.RFE(linear_model.Ridge(), n_features_to_select=4), "real"),
+                    "selected": (feature_selection.SelectFromModel(linear_model.Lasso(0.1)), "real"),
+                    "svd": (decomposition.TruncatedSVD(3), None),
+                    "projection": (random_projection.GaussianRandomProjection(4), None),
+                    "batches": (cluster.MiniBatchKMeans(4, n_init=2), None), "white": (decomposition.PCA(4, whiten=True), None)},
+    "columns": {"mixed": (chain(compose.ColumnTransformer([("a", chain(impute.SimpleImputer(), preprocessing.StandardScaler()), [0, 1, 2]),
+                                                           ("b", "passthrough", [3, 4]), ("c", preprocessing.Normalizer(), [5, 6, 7])]),
+                                ensemble.HistGradientBoostingClassifier(max_iter=10)), "two"),
+                "union": (chain(pipeline.FeatureUnion([("scaled", preprocessing.StandardScaler()), ("reduced", decomposition.PCA(3))]),
+                                linear_model.LogisticRegression()), "four")},
+    "neighbours_more": {"weighted": (neighbors.KNeighborsClassifier(7, weights="distance"), "four"),
+                        "manhattan": (neighbors.KNeighborsRegressor(3, metric="manhattan"), "real")},
     "lightgbm": {"two": (lightgbm.LGBMClassifier(n_estimators=20, verbose=-1), "two"),
                  "four": (lightgbm.LGBMClassifier(n_estimators=20, verbose=-1), "four"),
                  "regression": (lightgbm.LGBMRegressor(n_estimators=20, verbose=-1), "real"),
@@ -138,7 +176,7 @@ def targets(x):
     rs = np.random.RandomState(7)
     score = x @ rs.randn(FEATURES) + 0.3 * rs.randn(len(x))
     return {"two": (score > 0).astype(int), "four": np.digitize(score, [-2, 0, 2]),
-            "real": score.astype(np.float32)}
+            "real": score.astype(np.float32), "pair": np.stack([score, np.abs(score)], 1)}
 
 
 def convert(name, model, target):
