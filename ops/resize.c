@@ -135,7 +135,7 @@ static weft_err check_choices(weft_infer_ctx *cx)
         while (choices[i].words[k] && strcmp(choices[i].words[k], word) != 0)
             k++;
         if (!choices[i].words[k])
-            return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "%s \"%s\"", weft_attr_key_name(choices[i].key),
+            return WEFT_FAIL(cx, WEFT_ERR_INPUT, "%s \"%s\"", weft_attr_key_name(choices[i].key),
                              word);
     }
     return WEFT_ERR_OK;
