@@ -288,9 +288,10 @@ WEFT_MUST_USE weft_err weft_op_infer(weft_infer_ctx *cx);
 bool weft_infer_param(weft_infer_ctx *cx, uint32_t in, weft_attr_key key, const weft_dim **out,
                       uint32_t *out_n);
 
-/* What `start:end:step` of a slice means for a dim of d: the first index, the number of elements. */
-void weft_slice_range(int64_t d, int64_t start, int64_t end, int64_t step, int64_t *out_first,
-                      int64_t *out_count);
+/* What `start:end:step` of a slice means for a dim of d: the first index, the number of elements.
+ */
+void weft_op_slice_range(int64_t d, int64_t start, int64_t end, int64_t step, int64_t *out_first,
+                         int64_t *out_count);
 
 /* -- Work ----------------------------------------------------------------------------------- */
 

@@ -5,8 +5,8 @@
 
 /* -- slice ---------------------------------------------------------------------------------- */
 
-void weft_slice_range(int64_t d, int64_t start, int64_t end, int64_t step, int64_t *out_first,
-                      int64_t *out_count)
+void weft_op_slice_range(int64_t d, int64_t start, int64_t end, int64_t step, int64_t *out_first,
+                         int64_t *out_count)
 {
     int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? d : d - 1;
     *out_first = *out_count = 0;
@@ -70,7 +70,7 @@ static weft_dim slice_count(weft_infer_ctx *cx, weft_dim d, weft_dim start, weft
     weft_dimpool *pool = cx->pool;
     if (weft_dim_is_const(d) && weft_dim_is_const(start) && weft_dim_is_const(end)) {
         int64_t first, count;
-        weft_slice_range(d, start, end, step, &first, &count);
+        weft_op_slice_range(d, start, end, step, &first, &count);
         return count;
     }
     weft_dim lo = step > 0 ? 0 : -1, hi = step > 0 ? d : weft_dim_sub(pool, d, 1);
@@ -164,7 +164,7 @@ weft_err weft_eval_slice(weft_eval_ctx *cx)
         int64_t step = steps ? steps[i] : 1;
         if (step == 0)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "step %u is 0", i);
-        weft_slice_range(x->dim[axis], starts[i], ends[i], step, &first, &dim[axis]);
+        weft_op_slice_range(x->dim[axis], starts[i], ends[i], step, &first, &dim[axis]);
         offset += first * from[axis];
         /* A step larger than the dim takes one element. */
         from[axis] *= dim[axis] > 1 ? step : 1;

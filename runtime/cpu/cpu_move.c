@@ -413,7 +413,7 @@ weft_err weft_cpu__prepare_slice(weft_prep *p)
             a += in->rank;
         if (a < 0 || a >= in->rank || step == 0 || step > INT32_MAX || step < INT32_MIN)
             return WEFT_ERR_OK;
-        weft_slice_range(in->dim[a], starts[i], ends[i], step, &first, &count);
+        weft_op_slice_range(in->dim[a], starts[i], ends[i], step, &first, &count);
         if (count != out->dim[a]) /* the evaluation says so */
             return WEFT_ERR_OK;
         box.src_at += first * stride[a];
