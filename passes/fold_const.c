@@ -171,6 +171,16 @@ static bool is_affordable(weft_passctx *cx, const weft_module *m, weft_node n, u
     return true;
 }
 
+/* Whether sizes that only a run has decide what an attribute says: a row of a constant table. */
+static bool has_symbols(weft_attrs attrs)
+{
+    for (uint32_t i = 0; i < attrs.n; i++)
+        for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
+            if (!weft_dim_is_const(attrs.at[i].u.dims[k]))
+                return true;
+    return false;
+}
+
 /* A dequantised weight of bytes. */
 static bool is_dequantised(const weft_module *m, weft_node n)
 {
@@ -184,7 +194,7 @@ static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bo
     const weft_op *op = weft_node_opdef(m, n);
     uint64_t in_bytes = 0;
     if (!op->eval || (op->traits & WEFT_T_RANDOM) || is_unpredictable(m, n) ||
-        !operands_are_weights(cx, m, n, &in_bytes) ||
+        has_symbols(weft_node_attrs(m, n)) || !operands_are_weights(cx, m, n, &in_bytes) ||
         !is_affordable(cx, m, n, is_dequantised(m, n) ? 4 * in_bytes : in_bytes) ||
         !weft_rewrite__allow(cx))
         return WEFT_ERR_OK;

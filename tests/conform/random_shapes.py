@@ -34,12 +34,19 @@ class Maker:
         self.rs, self.count = rs, 0
         self.graph = Graph(opset=int(rs.choice([13, 17, 21])), ir=8)
         self.tensors, self.sizes = [], []
-        for dims in (("N", "S", 4), ("N", "T"), ("S",))[:rs.randint(1, 4)]:
+        starts = (("N", "S", 4), ("N", "T"), ("S",))[:rs.randint(1, 4)]
+        for dims in starts + ((("N", 3, "S", "T"),) if self.chance(0.3) else ()):
             if self.chance(0.3):
                 dims = dims + (self.pick((1, 3, "T")),)
             name = self.name("x")
             self.graph.inputs.append(Port(name, "float32", list(dims)))
             self.tensors.append((name, [tuple(run.get(d, d) for d in dims) for run in RUNS]))
+        self.given = {}  # sizes that are inputs: only running tells them
+        if self.chance(0.4):
+            name = self.name("k")
+            self.given[name] = [int(v) for v in rs.randint(0, 6, len(RUNS))]
+            self.graph.inputs.append(Port(name, "int64", [1]))
+            self.sizes.append((name, self.given[name]))
 
     # -- Choices and nodes -----------------------------------------------------------------------------
 
@@ -64,7 +71,7 @@ class Maker:
 
     def node(self, op, inputs, attrs=None):
         name = self.name("v")
-        self.graph.nodes.append(Node(op, list(inputs), [name], attrs or {}))
+        self.graph.nodes.append(Node(op, list(inputs), [name, name + "_at"] if op == "TopK" else [name], attrs or {}))
         return name
 
     def tensor(self, op, inputs, shapes, attrs=None):
@@ -102,8 +109,14 @@ class Maker:
         else:
             k = int(self.pick((1, 2, 3, 4, -1)))
             b, y = self.constant([k]), [k] * len(RUNS)
-        op = self.pick(("Add", "Sub", "Mul", "Div", "Neg", "Min", "Max", "half", "Mod"))
-        if op == "Neg":
+        op = self.pick(("Add", "Sub", "Mul", "Div", "Neg", "Min", "Max", "half", "Mod", "narrow", "where"))
+        if op == "narrow":
+            n = self.node("Add", [self.node("Cast", [a], {"to": 6}), self.constant([1], np.int32)])
+            s, z = self.node("Cast", [n], {"to": 7}), [v + 1 for v in x]
+        elif op == "where":  # of two sizes by a comparison
+            test = self.node("Greater", [a, b])
+            s, z = self.node("Where", [test, a, b]), [max(v, w) for v, w in zip(x, y)]
+        elif op == "Neg":
             s, z = self.node(op, [a]), [-v for v in x]
         elif op == "half":  # through floats, as of scale factors
             f = self.node("Mul", [self.node("Cast", [a], {"to": 1}), self.constant(0.5, np.float32)])
@@ -118,6 +131,18 @@ class Maker:
         if max(map(abs, z)) > 200:
             return False
         self.sizes.append((s, z))
+        return True
+
+    def elements(self):
+        """Number of elements, of all dims or of some."""
+        t, shapes = self.late(self.tensors)
+        skip = self.rs.randint(2)
+        if len(shapes[0]) <= skip or max(math.prod(s[skip:]) for s in shapes) > 200:
+            return False
+        shape = self.node("Shape", [t])
+        if skip:
+            shape = self.node("Slice", [shape, self.constant([1]), self.constant([9])])
+        self.sizes.append((self.node("ReduceProd", [shape], {"keepdims": 1}), [math.prod(d[skip:]) for d in shapes]))
         return True
 
     def size(self, low, high, p=0.75):
@@ -152,7 +177,7 @@ class Maker:
             known = [s for s in self.sizes if s[1] == dims]
             if part == [i] and i < rank and self.chance(0.3):
                 entries.append(self.constant([0]))
-            elif len(set(dims)) == 1 and self.chance(0.8):
+            elif len(set(dims)) == 1 and dims[0] and self.chance(0.8):
                 entries.append(self.constant([dims[0]]))
             elif known and self.chance(0.6):
                 entries.append(self.late(known)[0])
@@ -234,6 +259,50 @@ class Maker:
         return self.tensor("ConstantOfShape", [self.node("Concat", [s[0], z[0]], {"axis": 0})], list(zip(s[1], z[1])),
                            {"value": np.asarray([0.5], np.float32)})
 
+    def whole(self):
+        """A target computed from all dims at once: sizes of an expansion where -1 means 1, an image of twice the size."""
+        t, shapes = self.late(self.tensors)
+        rank = len(shapes[0])
+        if rank == 0:
+            return False
+        shape = self.node("Shape", [t])
+        if rank == 4 and all(math.prod(s) for s in shapes):
+            f = [1, 1, self.pick((1, 2, 3)), 2]
+            sizes = self.node("Mul", [shape, self.constant(f)])
+            none = self.constant(np.zeros(0), np.float32)
+            return self.tensor("Resize", [t, none, none, sizes], [tuple(d * k for d, k in zip(s, f)) for s in shapes],
+                               {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"})
+        a = self.rs.randint(rank)
+        wanted = self.node("Concat", [self.constant([3]), shape], {"axis": 0})
+        fixed = self.constant([-1 if i == a else 1 for i in range(rank + 1)])
+        ones = self.node("ConstantOfShape", [self.node("Shape", [fixed])], {"value": np.asarray([1], I64)})
+        test = self.node("Equal", [fixed, self.constant(-1)])
+        target = self.node("Where", [test, wanted, ones])
+        out = [((3,) if a == 0 else (1,)) + s for s in shapes]
+        return self.tensor("Expand", [t, target], out)
+
+    def mask(self):
+        """Positions compared with positions, as for causal attention."""
+        a, b = self.size([0] * len(RUNS), [30] * len(RUNS)), self.size([0] * len(RUNS), [30] * len(RUNS))
+        rows, columns = (self.node("Range", [self.constant(0), self.node("Squeeze", [s[0], self.constant([0])]), self.constant(1)])
+                         for s in (a, b))
+        rows = self.node("Unsqueeze", [rows, self.constant([1])])
+        test = self.node(self.pick(("Less", "Greater", "Equal")), [columns, rows])
+        return self.tensor("Cast", [test], list(zip(a[1], b[1])), {"to": 1})
+
+    def take(self):
+        """One position, counted from either end, or the largest few."""
+        t, shapes = self.late(self.tensors)
+        if not shapes[0]:
+            return False
+        a = self.rs.randint(len(shapes[0]))
+        dims = [s[a] for s in shapes]
+        if self.chance(0.5) and min(dims) > 0:
+            i = self.size([-d for d in dims], [d - 1 for d in dims])
+            return i is not None and self.tensor("Gather", [t, i[0]], [s[:a] + (1,) + s[a + 1:] for s in shapes], {"axis": a})
+        k = self.size([0] * len(RUNS), dims)
+        return self.tensor("TopK", [t, k[0]], [s[:a] + (n,) + s[a + 1:] for s, n in zip(shapes, k[1])], {"axis": a})
+
     def combine(self):
         """Add, or Concat along an axis."""
         t, shapes = self.late(self.tensors)
@@ -260,19 +329,19 @@ class Maker:
 
 def make_model(rs):
     m = Maker(rs)
-    actions = (m.read, m.read, m.arithmetic, m.arithmetic, m.reshape, m.reshape, m.slice, m.slice, m.expand, m.tile, m.pad, m.fill,
-               m.combine, m.combine, m.turn)
-    for _ in range(rs.randint(4, 16)):
+    actions = (m.read, m.read, m.arithmetic, m.arithmetic, m.arithmetic, m.elements, m.reshape, m.reshape, m.slice, m.slice, m.expand,
+               m.tile, m.pad, m.fill, m.whole, m.mask, m.take, m.combine, m.combine, m.turn)
+    for _ in range(rs.randint(5, 22)):
         m.pick(actions)()
     made = [t for t in m.tensors if not any(t[0] == p.name for p in m.graph.inputs)]
     for name, _ in made[-3:]:
         m.graph.outputs.append(Port(name, "float32"))
-    if m.sizes and m.chance(0.5):
+    if m.sizes and m.sizes[-1][0] not in m.given and m.chance(0.5):
         m.graph.outputs.append(Port(m.sizes[-1][0], "int64"))
-    return m.graph.prune()
+    return m.graph.prune(), m.given
 
 
-def check(worker, path, graph, counts, refused):
+def check(worker, path, graph, given, counts, refused):
     """None, or what is wrong."""
     graph.save(path)
     session = oracle.session(path)
@@ -283,7 +352,8 @@ def check(worker, path, graph, counts, refused):
         return None
     for i, run in enumerate(RUNS):
         rng = np.random.RandomState(i)
-        inputs = {p.name: rng.randint(-8, 9, [run.get(d, d) for d in p.dims]).astype(np.float32) for p in graph.inputs}
+        inputs = {p.name: np.asarray([given[p.name][i]], I64) if p.name in given else
+                  rng.randint(-8, 9, [run.get(d, d) for d in p.dims]).astype(np.float32) for p in graph.inputs}
         try:
             want = session.run(None, inputs)
         except Exception:  # onnxruntime has no common class of exceptions
@@ -315,12 +385,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "shapes.onnx")
         for seed in range(o.seed, o.seed + o.count):
-            graph = make_model(np.random.RandomState(seed))
+            graph, given = make_model(np.random.RandomState(seed))
             if not graph.inputs or not graph.outputs or not graph.nodes:
                 continue
             counts["models"] += 1
             try:
-                text = check(worker, path, graph, counts, refused)
+                text = check(worker, path, graph, given, counts, refused)
             except Died as e:
                 text = str(e)
             if text:
