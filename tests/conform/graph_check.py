@@ -83,6 +83,8 @@ def tolerance_of(graph):
     kinds = {a.dtype.name for a in graph.constants.values()} | {p.dtype for p in graph.inputs + graph.outputs}
     if any(n.op == "Cast" and n.attrs.get("to") in (10, 16) for n in graph.nodes):
         kinds.add("float16")
+    if any(n.op == "Cast" and n.attrs.get("to") == 1 for n in graph.nodes):
+        kinds.add("float32")
     if any(n.op in ("LayerNormalization", "GroupNormalization", "HardSwish", "Gelu") for n in graph.nodes):
         kinds.add("float32")
     return next((k for k in ("float16", "float32", "float64") if k in kinds), "float32")
