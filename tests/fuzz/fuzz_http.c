@@ -97,7 +97,10 @@ static void route(const uint8_t *data, size_t size)
     static const weft_serve_options options = {0};
     router_model model[OIP_MODELS] = {0};
     bool serves[OIP_MODELS];
-    router_worker worker = {.serves = serves};
+    static char path[] = "models.weft";
+    static const weft_serve_slice slice = {.name = "cpu"};
+    router_bundle bundle = {.path = path, .bundle = &subject.bundle};
+    router_worker worker = {.bundle = &bundle, .process.slice = &slice, .serves = serves};
     weft_router router = {.options = &options,
                           .model = model,
                           .n_model = OIP_MODELS,
