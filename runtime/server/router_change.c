@@ -24,14 +24,14 @@ typedef enum change_phase {
     CHANGE_UNDOING
 } change_phase;
 
-enum { NOT_KEPT = UINT32_MAX };
+static const uint32_t not_kept = UINT32_MAX;
 
 struct router_change {
     change_phase phase;
     weft_arena *arena, *next_arena; /* slices in force (NULL: those of the options), and to come */
     router_slices next;
     bool *fresh;         /* by place: a worker of the change */
-    uint32_t *keep;      /* by place: its slice afterwards; NOT_KEPT: it has none */
+    uint32_t *keep;      /* by place: its slice afterwards; not_kept: it has none */
     bool *leaving;       /* by model: requests do not find it afterwards */
     router_bundle *load; /* comes with the change; NULL: none */
     bool held;           /* does not come into force yet */
@@ -93,7 +93,7 @@ static uint32_t find_kept(const weft_router *router, uint32_t i, const router_bu
     uint32_t at = 0;
     while (at < router->n_worker &&
            (router->worker[at].retired || router->worker[at].bundle != b ||
-            c->keep[at] != NOT_KEPT || !is_same(router, &router->worker[at], i)))
+            c->keep[at] != not_kept || !is_same(router, &router->worker[at], i)))
         at++;
     return at < router->n_worker ? at : router->worker_room;
 }
@@ -255,7 +255,7 @@ static void commit(weft_router *router)
         router_worker *w = &router->worker[i];
         if (w->retired || c->fresh[i])
             continue;
-        w->outgoing = c->keep[i] == NOT_KEPT;
+        w->outgoing = c->keep[i] == not_kept;
         if (w->outgoing)
             continue;
         w->process.slice = &c->next.at[c->keep[i]];
@@ -349,12 +349,12 @@ static weft_err match(weft_router *router, bool start, weft_diag *diag, uint32_t
     *out_new = 0;
     for (uint32_t i = 0; i < router->worker_room; i++) {
         c->fresh[i] = false;
-        c->keep[i] = NOT_KEPT;
+        c->keep[i] = not_kept;
     }
     for (uint32_t i = 0; i < c->next.n; i++)
         for (router_bundle *b = router->bundles; b; b = b->next) {
-            uint32_t kept = is_needed(router, i, b) ? find_kept(router, i, b) : NOT_KEPT;
-            if (kept == NOT_KEPT)
+            uint32_t kept = is_needed(router, i, b) ? find_kept(router, i, b) : not_kept;
+            if (kept == not_kept)
                 continue;
             if (kept < router->worker_room) {
                 c->keep[kept] = i;
