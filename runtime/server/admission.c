@@ -24,7 +24,8 @@ void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns)
         if (model->n_time == BATCH_TIMES_MAX)
             return;
         memmove(&model->time[i + 1], &model->time[i], (model->n_time - i) * sizeof model->time[0]);
-        model->time[i] = (batch_time){.rows = rows, .mean_ns = took, .first = true};
+        model->time[i] =
+            (batch_time){.rows = rows, .mean_ns = took, .least_ns = took, .first = true};
         model->n_time++;
         return;
     }
@@ -33,6 +34,7 @@ void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns)
     if (t->first && off < 0)
         t->mean_ns = took; /* the first run prepares what the others use */
     t->first = false;
+    t->least_ns = fmin(t->least_ns, took);
     off = took - t->mean_ns;
     t->mean_ns += off / 8;
     t->dev_ns += (fabs(off) - t->dev_ns) / 4;
@@ -51,8 +53,15 @@ static batch_time time_of(const router_model *model, int64_t rows)
     if (!best)
         return (batch_time){.rows = rows};
     double part = best->rows > 0 ? (double)rows / (double)best->rows : 1;
-    return (batch_time){
-        .rows = rows, .mean_ns = best->mean_ns * part, .dev_ns = best->dev_ns * part};
+    return (batch_time){.rows = rows,
+                        .mean_ns = best->mean_ns * part,
+                        .dev_ns = best->dev_ns * part,
+                        .least_ns = best->least_ns * part};
+}
+
+uint64_t weft_admission__least_ns(const router_model *model, int64_t rows)
+{
+    return (uint64_t)time_of(model, weft_batch__padded(model, rows)).least_ns;
 }
 
 uint64_t weft_admission__batch_ns(const router_model *model, int64_t rows)
@@ -97,11 +106,19 @@ weft_line weft_admission__line(const router_model *model)
 
 /* -- Promises --------------------------------------------------------------------------------- */
 
+/* Of a request to an app, that of the app; a bound of its own comes before either. */
+static double slo_us_of(const weft_router *router, const weft_request *request)
+{
+    uint32_t of = request->chosen.name ? request->chosen.app : request->model;
+    bool bound = request->chosen.name && request->need.latency_us > 0;
+    return bound ? request->need.latency_us : router->model[of].program->slo_us;
+}
+
 void weft_admission__promise(const weft_router *router, weft_request *request)
 {
     const weft_bundle_program *p = router->model[request->model].program;
     weft_admission_mode mode = router->options->admission;
-    double slo_ns = p->slo_us * 1e3;
+    double slo_ns = slo_us_of(router, request) * 1e3;
     bool by_slo = slo_ns > 0 && slo_ns < 1e18 &&
                   (mode == WEFT_ADMISSION_SLO || (mode == WEFT_ADMISSION_MODEL && p->admit_by_slo));
     uint64_t budget_ns = slo_ns > 0 && slo_ns < 1e18 ? (uint64_t)slo_ns : patience_ns;

@@ -68,34 +68,19 @@ static json_t *refuse_by(const weft_diag *diag, const char *otherwise)
     return m->item ? refuse("%s: %s", m->item, m->text) : refuse("%s", m->text);
 }
 
-/* Answers within the histogram's boundary at the SLO are in time. */
-static uint64_t late_answers(const weft_histogram *h, double slo_us)
-{
-    uint64_t late = 0;
-    if (!(slo_us > 0))
-        return 0;
-    for (uint32_t i = 0; i <= h->n; i++)
-        if (i == h->n || h->bound_s[i] > slo_us / 1e6 * (1 + 1e-9))
-            late += h->count[i];
-    return late;
-}
-
 static json_t *model_status(const weft_ctl *c, uint32_t model)
 {
     const weft_model_ref ref = weft_router__model(c->router, model);
-    const weft_bundle_program *p = ref.program;
-    const weft_model_stats *s = weft_router__stats(c->router, model);
+    weft_offered own = weft_router__offered(c->router, model);
     char why[512];
     weft_router__explain(c->router, model, why, sizeof why);
-    uint64_t arrivals = s->success.count + s->fail.count + s->pending;
-    return json_pack("{s:s, s:s, s:s, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model",
-                     p->name, "bundle", weft_router__bundle_path(c->router, model), "version",
-                     ref.version, "weight", weft_router__weight(c->router, model), "ready",
-                     weft_router__is_ready(c->router, model), "why", why, "queue",
-                     (json_int_t)weft_router__queued(c->router, model), "arrivals",
-                     (json_int_t)arrivals, "answered", (json_int_t)s->success.count, "late",
-                     (json_int_t)late_answers(&s->duration, p->slo_us), "refused",
-                     (json_int_t)s->rejected, "failed", (json_int_t)(s->fail.count - s->rejected));
+    return json_pack(
+        "{s:s, s:s, s:s, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model", ref.program->name,
+        "bundle", weft_router__bundle_path(c->router, model), "version", ref.version, "weight",
+        weft_router__weight(c->router, model), "ready", weft_router__is_ready(c->router, model),
+        "why", why, "queue", (json_int_t)weft_router__queued(c->router, model), "arrivals",
+        (json_int_t)own.arrivals, "answered", (json_int_t)own.answered, "late",
+        (json_int_t)own.late, "refused", (json_int_t)own.refused, "failed", (json_int_t)own.failed);
 }
 
 static json_t *worker_status(const weft_worker_status *s)

@@ -289,6 +289,46 @@ void weft_grpc__destroy_infer(weft_grpc_infer *infer)
     free(infer);
 }
 
+/* A number from 0, integer or not. */
+static bool get_amount(reader *r, const char *key, const Inference__InferParameter *p, double *out)
+{
+    uint64_t whole = 0;
+    bool real =
+        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
+    bool ok = real || get_count(p, &whole);
+    double x = real ? p->double_param : (double)whole;
+    if (!ok || !(x >= 0 && x < 1e15))
+        return fail(r, WEFT_ANSWER_INVALID, "parameter '%s' is not a number from 0 to 1e15", key);
+    *out = x;
+    return true;
+}
+
+static bool get_flag(reader *r, const char *key, const Inference__InferParameter *p, bool *out)
+{
+    if (!p || p->parameter_choice_case != INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM)
+        return fail(r, WEFT_ANSWER_INVALID, "parameter '%s' is neither true nor false", key);
+    *out = p->bool_param;
+    return true;
+}
+
+static bool read_parameter(reader *r, const char *key, const Inference__InferParameter *p)
+{
+    weft_request *request = r->infer->request;
+    if (strcmp(key, "timeout") == 0)
+        return read_count(r, key, p, &request->timeout_us);
+    if (strcmp(key, "min_accuracy") == 0)
+        return get_amount(r, key, p, &request->need.min_accuracy);
+    if (strcmp(key, "max_cost") == 0)
+        return get_amount(r, key, p, &request->need.max_cost);
+    if (strcmp(key, "best_effort") == 0)
+        return get_flag(r, key, p, &request->need.best_effort);
+    if (strcmp(key, "latency_ms") != 0)
+        return true;
+    bool ok = get_amount(r, key, p, &request->need.latency_us);
+    request->need.latency_us *= 1e3;
+    return ok;
+}
+
 static bool prepare(reader *r, const weft_model_ref *model)
 {
     weft_grpc_infer *infer = r->infer;
@@ -306,8 +346,7 @@ static bool prepare(reader *r, const weft_model_ref *model)
     if (!infer->request || !infer->has_input || !infer->converted || !infer->output)
         return fail(r, WEFT_ANSWER_INTERNAL, "out of memory");
     for (size_t i = 0; i < infer->in->n_parameters; i++)
-        if (strcmp(infer->in->parameters[i]->key, "timeout") == 0 &&
-            !read_count(r, "timeout", infer->in->parameters[i]->value, &infer->request->timeout_us))
+        if (!read_parameter(r, infer->in->parameters[i]->key, infer->in->parameters[i]->value))
             return false;
     return true;
 }
@@ -335,6 +374,41 @@ bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, 
     return ok;
 }
 
+enum { CHOICE_PARAMETERS = 5 };
+
+typedef Inference__ModelInferResponse__ParametersEntry choice_entry;
+
+/* Of a request to an app: which variant gave the answer, and why. */
+typedef struct choice_parameters {
+    choice_entry entry[CHOICE_PARAMETERS], *list[CHOICE_PARAMETERS];
+    Inference__InferParameter value[CHOICE_PARAMETERS];
+} choice_parameters;
+
+static void put_choice(const weft_app_choice *c, choice_parameters *to,
+                       Inference__ModelInferResponse *response)
+{
+    static char keys[CHOICE_PARAMETERS][20] = {"weft_variant", "weft_reason", "weft_accuracy",
+                                               "weft_cost", "weft_predicted_us"};
+    const double number[CHOICE_PARAMETERS] = {0, 0, c->accuracy, c->cost, c->predicted_us};
+    const char *text[CHOICE_PARAMETERS] = {c->name, c->reason};
+    for (size_t i = 0; i < CHOICE_PARAMETERS; i++) {
+        inference__infer_parameter__init(&to->value[i]);
+        inference__model_infer_response__parameters_entry__init(&to->entry[i]);
+        to->value[i].parameter_choice_case =
+            text[i] ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM
+                    : INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
+        if (text[i])
+            to->value[i].string_param = (char *)text[i];
+        else
+            to->value[i].double_param = number[i];
+        to->entry[i].key = keys[i];
+        to->entry[i].value = &to->value[i];
+        to->list[i] = &to->entry[i];
+    }
+    response->n_parameters = CHOICE_PARAMETERS;
+    response->parameters = to->list;
+}
+
 bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len)
 {
     typedef Inference__ModelInferResponse__InferOutputTensor answer_output;
@@ -344,6 +418,7 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
     answer_output *output = calloc(n + 1, sizeof *output);
     answer_output **list = calloc(n + 1, sizeof *list);
     ProtobufCBinaryData *raw = calloc(n + 1, sizeof *raw);
+    choice_parameters choice;
     bool ok = output && list && raw;
     for (uint32_t i = 0; ok && i < n; i++) {
         weft_tensor *t = &infer->request->out[infer->output[i]];
@@ -355,6 +430,8 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
         list[i] = &output[i];
         raw[i] = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
     }
+    if (infer->request->chosen.name)
+        put_choice(&infer->request->chosen, &choice, &response);
     response.model_name = (char *)p->name;
     response.model_version = (char *)infer->version;
     response.id = infer->in->id;

@@ -27,7 +27,7 @@ static void put_family(const weft_router *router, size_t which, bool nv, weft_bu
                     metrics[which].type);
     for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
         const weft_model_ref ref = weft_router__model(router, i);
-        if (!weft_router__is_shown(router, i))
+        if (!weft_router__is_shown(router, i) || weft_router__is_app(router, i))
             continue;
         /* Model names consist of [A-Za-z0-9_.-]: no character needs an escape. */
         weft_buf_printf(out, "%s{model=\"%s\",version=\"%s\"} ", name, ref.program->name,
@@ -68,8 +68,47 @@ static void put_histograms(const weft_router *router, bool queued, weft_buf *out
     for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
         const weft_model_stats *s = weft_router__stats(router, i);
         const weft_model_ref ref = weft_router__model(router, i);
-        if (weft_router__is_shown(router, i))
+        if (weft_router__is_shown(router, i) && !weft_router__is_app(router, i))
             put_histogram(name, &ref, queued ? &s->queued : &s->duration, out);
+    }
+}
+
+static void put_app(const weft_model_ref *app, const weft_app_counts *c, weft_buf *out)
+{
+    static const char *const results[] = {"answered", "late", "rejected", "failed"};
+    const uint64_t count[] = {c->count.answered, c->count.late, c->count.refused, c->count.failed};
+    for (size_t r = 0; r < sizeof count / sizeof count[0]; r++)
+        weft_buf_printf(out,
+                        "weft_app_requests_total{app=\"%s\",version=\"%s\",variant=\"%s\","
+                        "result=\"%s\"} %llu\n",
+                        app->program->name, app->version, c->variant, results[r],
+                        (unsigned long long)count[r]);
+}
+
+/* Requests to apps are also those of the models that answered them: they have a family of their
+ * own, by variant. */
+static void put_apps(const weft_router *router, weft_buf *out)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
+        if (!weft_router__is_shown(router, i) || !weft_router__is_app(router, i))
+            continue;
+        if (!any)
+            weft_buf_puts(out, "# HELP weft_app_requests_total Requests to an app that ended, by "
+                               "result (late ones are answered, too) and variant\n"
+                               "# TYPE weft_app_requests_total counter\n");
+        any = true;
+        const weft_model_ref ref = weft_router__model(router, i);
+        weft_app_counts none = {.variant = "", .count = weft_router__offered(router, i)};
+        for (uint32_t k = 0; k < weft_router__app_variants(router, i); k++) {
+            const weft_app_counts c = weft_router__app_counts(router, i, k);
+            put_app(&ref, &c, out);
+            none.count.answered -= c.count.answered;
+            none.count.late -= c.count.late;
+            none.count.refused -= c.count.refused;
+            none.count.failed -= c.count.failed;
+        }
+        put_app(&ref, &none, out);
     }
 }
 
@@ -82,6 +121,7 @@ void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out
     }
     put_histograms(router, false, out);
     put_histograms(router, true, out);
+    put_apps(router, out);
     weft_buf_printf(out,
                     "# HELP weft_workers Worker processes\n# TYPE weft_workers gauge\n"
                     "weft_workers %u\n",

@@ -19,6 +19,22 @@ static bool read_count(weft_oip__reader *r, const char *key, uint64_t *out)
            weft_oip__refuse(r, WEFT_ANSWER_INVALID, "parameter '%s' is not a number from 0", key);
 }
 
+/* A number from 0. */
+static bool read_amount(weft_oip__reader *r, const char *key, double *out)
+{
+    weft_json_number number;
+    double value;
+    if (!weft_oip__expect(r, '0', "parameter '%s' is not a number", key))
+        return false;
+    if (!weft_json__number(&r->json, &number))
+        return weft_oip__refuse_json(r);
+    if (!weft_json__as_f64(&number, &value) || !(value >= 0 && value < 1e15))
+        return weft_oip__refuse(r, WEFT_ANSWER_INVALID,
+                                "parameter '%s' is not a number from 0 to 1e15", key);
+    *out = value;
+    return true;
+}
+
 static bool read_flag(weft_oip__reader *r, const char *key, int *out)
 {
     char kind = weft_json__peek(&r->json);
@@ -29,8 +45,9 @@ static bool read_flag(weft_oip__reader *r, const char *key, int *out)
 }
 
 /* Those that are read; a bit of weft_oip__parameters.seen each. */
-static const char *const parameter_names[] = {"binary_data_size", "timeout", "binary_data",
-                                              "binary_data_output", "classification"};
+static const char *const parameter_names[] = {
+    "binary_data_size", "timeout",      "binary_data", "binary_data_output", "classification",
+    "latency_ms",       "min_accuracy", "max_cost",    "best_effort"};
 
 static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__parameters *out)
 {
@@ -48,6 +65,18 @@ static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__param
     }
     if (strcmp(key, "timeout") == 0)
         return read_count(r, key, &out->timeout_us);
+    if (strcmp(key, "latency_ms") == 0)
+        return read_amount(r, key, &out->need.latency_us);
+    if (strcmp(key, "min_accuracy") == 0)
+        return read_amount(r, key, &out->need.min_accuracy);
+    if (strcmp(key, "max_cost") == 0)
+        return read_amount(r, key, &out->need.max_cost);
+    if (strcmp(key, "best_effort") == 0) {
+        int flag = 0;
+        bool ok = read_flag(r, key, &flag);
+        out->need.best_effort = flag > 0;
+        return ok;
+    }
     if (strcmp(key, "binary_data") == 0)
         return read_flag(r, key, &out->binary);
     if (strcmp(key, "binary_data_output") == 0)
@@ -417,6 +446,8 @@ static bool read_request(weft_oip__reader *r)
     if (!has_inputs)
         return weft_oip__refuse(r, WEFT_ANSWER_INVALID, "the request has no inputs");
     r->infer->request->timeout_us = r->root.timeout_us;
+    r->infer->request->need = r->root.need;
+    r->infer->request->need.latency_us *= 1e3;
     return check_inputs(r) && read_outputs(r);
 }
 

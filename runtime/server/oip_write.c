@@ -121,6 +121,24 @@ static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bo
     weft_buf_puts(out, "]}");
 }
 
+/* Of a request to an app: which variant gave the answer, and why. */
+static void put_choice(weft_buf *out, const weft_app_choice *c)
+{
+    if (!c->name)
+        return;
+    weft_buf_puts(out, ",\"parameters\":{\"weft_variant\":");
+    put_json_string(out, c->name);
+    weft_buf_puts(out, ",\"weft_reason\":");
+    put_json_string(out, c->reason);
+    weft_buf_puts(out, ",\"weft_accuracy\":");
+    weft_buf_put_f64(out, c->accuracy);
+    weft_buf_puts(out, ",\"weft_cost\":");
+    weft_buf_put_f64(out, c->cost);
+    weft_buf_puts(out, ",\"weft_predicted_us\":");
+    weft_buf_put_f64(out, c->predicted_us);
+    weft_buf_putc(out, '}');
+}
+
 bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *out_json_len,
                            weft_answer *out_answer, char *message)
 {
@@ -134,6 +152,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
         weft_buf_puts(out, ",\"id\":");
         put_json_string(out, infer->id);
     }
+    put_choice(out, &infer->request->chosen);
     weft_buf_puts(out, ",\"outputs\":[");
     for (uint32_t i = 0; i < infer->n_output; i++) {
         const weft_oip_output *o = &infer->output[i];

@@ -80,6 +80,7 @@ static void finish(weft_router *router, weft_request *request)
         request->answer == WEFT_ANSWER_UNAVAILABLE || request->answer == WEFT_ANSWER_OVERLOADED;
     stats->pending--;
     router->n_pending--;
+    weft_served_app__count(router, request, took_ns);
     log_request(router, request, took_ns);
     weft_spans__write(router->spans, request, router->model[request->model].program->name,
                       request->arrived_ns + took_ns);
@@ -116,20 +117,12 @@ static bool admit(weft_router *router, router_model *model, weft_request *reques
     return false;
 }
 
-void weft_router__submit(weft_router *router, weft_request *request)
+/* Puts the request into the queue of its model; false: its answer is set. */
+static bool enqueue(weft_router *router, weft_request *request)
 {
     router_model *model = &router->model[request->model];
-    request->arrived_ns = weft_clock__now_ns();
-    uint64_t timeout_ns = request->timeout_us && request->timeout_us < router->timeout_ns / 1000
-                              ? request->timeout_us * 1000
-                              : router->timeout_ns;
-    request->deadline_ns = request->arrived_ns + timeout_ns;
     weft_admission__promise(router, request);
-    model->stats.pending++;
-    router->n_pending++;
-    if (router->draining)
-        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
-    else if (!weft_router__serves(router, request->model))
+    if (!weft_router__serves(router, request->model))
         weft_request__set_answer(request, WEFT_ANSWER_NOT_FOUND,
                                  "the plan places model '%s' elsewhere", model->program->name);
     else if (model->n_queued >= QUEUE_MAX)
@@ -138,6 +131,26 @@ void weft_router__submit(weft_router *router, weft_request *request)
     else if (admit(router, model, request)) {
         weft_admission__enter(router, model);
         weft_batch__push(model, request);
+        return true;
+    }
+    return false;
+}
+
+void weft_router__submit(weft_router *router, weft_request *request)
+{
+    router_model *model = &router->model[request->model];
+    request->arrived_ns = weft_clock__now_ns();
+    uint64_t timeout_ns = request->timeout_us && request->timeout_us < router->timeout_ns / 1000
+                              ? request->timeout_us * 1000
+                              : router->timeout_ns;
+    request->deadline_ns = request->arrived_ns + timeout_ns;
+    model->own.arrivals++;
+    model->stats.pending++;
+    router->n_pending++;
+    if (router->draining)
+        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
+    else if ((!model->app || weft_served_app__choose(router, request)) &&
+             enqueue(router, request)) {
         dispatch(router);
         return;
     }

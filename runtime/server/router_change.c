@@ -98,16 +98,27 @@ static uint32_t find_kept(const weft_router *router, uint32_t i, const router_bu
     return at < router->n_worker ? at : router->worker_room;
 }
 
+/* Whether some slice has the model after the change. */
+static bool has_slice(const weft_router *router, uint32_t model)
+{
+    const struct router_change *c = router->change;
+    for (uint32_t i = 0; i < c->next.n; i++)
+        if (stays(router, model) && weft_router__is_placed(router, &c->next, i, model))
+            return true;
+    return false;
+}
+
 /* A model that is served, stays, and would have no slice; NULL: none. */
 static const char *find_lost(const weft_router *router)
 {
     const struct router_change *c = router->change;
     for (uint32_t m = 0; m < router->n_model; m++) {
-        bool found = !router->model[m].shown || c->leaving[m] || !weft_router__serves(router, m);
-        for (uint32_t i = 0; i < c->next.n && !found; i++)
-            found = weft_router__is_placed(router, &c->next, i, m);
-        if (!found)
-            return router->model[m].program->name;
+        const router_model *at = &router->model[m];
+        bool asked = at->shown && !c->leaving[m] && weft_router__serves(router, m);
+        if (asked &&
+            !(at->app ? weft_served_app__any(router, m, has_slice)
+                      : has_slice(router, m) || weft_served_app__can_lose(router, m, has_slice)))
+            return at->program->name;
     }
     return NULL;
 }
@@ -174,6 +185,11 @@ static bool may_stop(const weft_router *router, const router_worker *w)
         if (w->serves[k] && (m->n_use || m->stats.pending) && !has_staying_worker(router, k))
             return false;
     }
+    /* Requests to an app that are being read will choose a variant. */
+    for (uint32_t k = b->first + b->bundle->n_program; k < b->first + weft_bundle_faces(b->bundle);
+         k++)
+        if (router->model[k].n_use && !weft_served_app__stays(router, k))
+            return false;
     return true;
 }
 
@@ -184,7 +200,7 @@ static void drop_load(weft_router *router)
 {
     struct router_change *c = router->change;
     const router_bundle *b = c->load;
-    for (uint32_t k = 0; b && k < b->bundle->n_program; k++)
+    for (uint32_t k = 0; b && k < weft_bundle_faces(b->bundle); k++)
         router->model[b->first + k].wanted = false;
     c->load = NULL;
     c->sweeping = true;
@@ -237,7 +253,7 @@ static void switch_models(weft_router *router)
             m->wanted = m->shown = false;
         m->credit = 0;
     }
-    for (uint32_t k = 0; c->load && k < c->load->bundle->n_program; k++) {
+    for (uint32_t k = 0; c->load && k < weft_bundle_faces(c->load->bundle); k++) {
         router_model *m = &router->model[c->load->first + k];
         m->shown = m->wanted;
     }
@@ -440,7 +456,7 @@ weft_err weft_router__load(weft_router *router, router_bundle *b, const weft_ser
     struct router_change *c = router->change;
     c->load = b;
     c->next = router->slices;
-    for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++)
+    for (uint32_t k = b->first; k < b->first + weft_bundle_faces(b->bundle); k++)
         for (uint32_t i = 0; i < router->n_model && router->model[k].wanted; i++) {
             const router_model *m = &router->model[i], *new = &router->model[k];
             if (m->shown && strcmp(m->program->name, new->program->name) == 0 &&

@@ -6,6 +6,7 @@
  *   worker_channel.c    messages through the memory shared with a worker
  *   worker_process.c    process and socket of a worker; reports by events, knows no requests
  *   router_joint.c      which models of a joint program run together
+ *   router_apps.c       which variant of an app answers a request
  *   router_models.c     bundles, their models, versions and weights
  *   router_status.c     questions about the router
  *   router_place.c      which worker serves which models
@@ -36,7 +37,7 @@ void weft_request__set_answer(weft_request *request, weft_answer answer, const c
 /* Time from sending a batch of this bucket to its answer: smoothed mean and mean deviation. */
 typedef struct batch_time {
     int64_t rows;
-    double mean_ns, dev_ns;
+    double mean_ns, dev_ns, least_ns;
     bool first; /* measured once */
 } batch_time;
 
@@ -62,6 +63,8 @@ typedef struct router_model {
      * when the model cannot be batched. */
     int64_t largest_bucket;
     weft_model_stats stats;
+    weft_offered own;       /* without requests to apps */
+    struct router_app *app; /* NULL: it is a model. An app has no queue and no workers */
 } router_model;
 
 /* Requests of one model that run together. */
@@ -109,6 +112,8 @@ void weft_batch__count(router_model *model, const router_batch *batch, const wef
 void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns);
 /* Expected time of a batch with so many rows. 0: not known. */
 uint64_t weft_admission__batch_ns(const router_model *model, int64_t rows);
+/* The least time that a batch of so many rows has taken, since the server started. */
+uint64_t weft_admission__least_ns(const router_model *model, int64_t rows);
 /* Sets when the request, which has arrived, is due, and whether that is a promise. */
 void weft_admission__promise(const weft_router *router, weft_request *request);
 /* Whether the queue of one model goes before that of another; neither is empty. */
@@ -327,6 +332,26 @@ void weft_joint__set_prepared(router_joint *joint, uint32_t worker, const weft_w
 /* A worker that has just started has prepared only the buckets of programs whose models it all
  * serves. */
 void weft_joint__reset_worker(joint_set *set, const router_worker *worker, uint32_t at);
+
+/* -- Apps (router_apps.c) ------------------------------------------------------------------- */
+
+/* Makes the app of a place whose program and bundle are set. NULL: no memory. */
+struct router_app *weft_served_app__create(const weft_bundle *bundle, const weft_bundle_app *app);
+void weft_served_app__destroy(struct router_app *app); /* NULL is allowed */
+/* Whether its variants take the same requests; else a warning has said so. */
+bool weft_served_app__is_servable(const struct router_app *app);
+/* Whether something holds for a variant of the app. */
+bool weft_served_app__any(const weft_router *router, uint32_t model,
+                          bool (*holds)(const weft_router *router, uint32_t variant));
+/* Sets the variant as the request's model. false: its answer is set. */
+bool weft_served_app__choose(weft_router *router, weft_request *request);
+/* Whether some variant is ready and goes on to be served when the change under way is over. */
+bool weft_served_app__stays(const weft_router *router, uint32_t app);
+/* Whether the model only answers requests to apps, each of which has another variant that holds. */
+bool weft_served_app__can_lose(const weft_router *router, uint32_t model,
+                               bool (*holds)(const weft_router *router, uint32_t variant));
+/* Counts a request that ends. */
+void weft_served_app__count(weft_router *router, const weft_request *request, uint64_t took_ns);
 
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 

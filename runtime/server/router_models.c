@@ -198,6 +198,14 @@ static weft_err open_file(const weft_serve_bundle *from, bool trust, weft_diag *
     return weft_file_freeze_fd(fd, from->path, diag, out);
 }
 
+static bool has_face(const weft_bundle *bundle, const char *name)
+{
+    for (uint32_t i = 0; i < weft_bundle_faces(bundle); i++)
+        if (strcmp(weft_bundle_face(bundle, i)->name, name) == 0)
+            return true;
+    return false;
+}
+
 weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, weft_diag *diag,
                                   router_bundle **out)
 {
@@ -217,7 +225,7 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, wef
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
                               "has other contents than the bundle that was loaded from there");
     for (uint32_t i = 0; i < from->n_model && err == WEFT_ERR_OK; i++)
-        if (!weft_bundle_find(b->bundle, from->model[i]))
+        if (!has_face(b->bundle, from->model[i]))
             err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
                                   "the bundle has no model '%s'", from->model[i]);
     if (err != WEFT_ERR_OK) {
@@ -270,7 +278,7 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
 {
     const weft_bundle *bundle = b->bundle;
     const char *version = as->version ? as->version : "1";
-    uint32_t n = bundle->n_program;
+    uint32_t n = weft_bundle_faces(bundle);
     b->first = find_places(router, n);
     if (n > router->model_room - b->first)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){.file = b->path},
@@ -278,11 +286,15 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
     WEFT_TRY(weft_joint__create(bundle, b->first, router->worker_room, &b->joints));
     for (uint32_t k = 0; k < n; k++) {
         router_model *m = &router->model[b->first + k];
-        int64_t largest = weft_batch__largest(&bundle->program[k]);
-        *m = (router_model){.program = &bundle->program[k],
+        int64_t largest = weft_batch__largest(weft_bundle_face(bundle, k));
+        *m = (router_model){.program = weft_bundle_face(bundle, k),
                             .bundle = b,
                             .largest_bucket = largest > 0 ? largest : 1};
         m->wanted = is_asked_for(as, m->program->name, &m->weight);
+        if (k >= bundle->n_program) {
+            m->app = weft_served_app__create(bundle, &bundle->app[k - bundle->n_program]);
+            m->wanted = m->wanted && m->app && weft_served_app__is_servable(m->app);
+        }
         memcpy(m->version, version, strnlen(version, sizeof m->version - 1));
         weft_histogram__init(&m->stats.duration, m->program->slo_us);
         weft_histogram__init(&m->stats.queued, m->program->slo_us);
@@ -308,7 +320,7 @@ static router_model *find_equal(const weft_router *router, const router_model *m
 
 weft_err weft_router__show(weft_router *router, router_bundle *b, weft_diag *diag)
 {
-    for (uint32_t k = 0; k < b->bundle->n_program; k++) {
+    for (uint32_t k = 0; k < weft_bundle_faces(b->bundle); k++) {
         router_model *m = &router->model[b->first + k];
         const router_model *other = m->wanted ? find_equal(router, m) : NULL;
         if (other)
@@ -327,13 +339,15 @@ void weft_router__remove_bundle(weft_router *router, router_bundle *b)
     while (*at != b)
         at = &(*at)->next;
     *at = b->next;
-    memset(&router->model[b->first], 0, b->bundle->n_program * sizeof *router->model);
+    for (uint32_t k = 0; k < weft_bundle_faces(b->bundle); k++)
+        weft_served_app__destroy(router->model[b->first + k].app);
+    memset(&router->model[b->first], 0, weft_bundle_faces(b->bundle) * sizeof *router->model);
     weft_router__free_bundle(b);
 }
 
 static bool is_unused(const weft_router *router, const router_bundle *b)
 {
-    for (uint32_t k = 0; k < b->bundle->n_program; k++) {
+    for (uint32_t k = 0; k < weft_bundle_faces(b->bundle); k++) {
         const router_model *m = &router->model[b->first + k];
         if (m->wanted || m->shown || m->n_held || m->n_use || m->stats.pending)
             return false;
@@ -346,7 +360,7 @@ static bool is_unused(const weft_router *router, const router_bundle *b)
 
 static bool is_wanted(const weft_router *router, const router_bundle *b)
 {
-    for (uint32_t k = 0; k < b->bundle->n_program; k++)
+    for (uint32_t k = 0; k < weft_bundle_faces(b->bundle); k++)
         if (router->model[b->first + k].wanted)
             return true;
     return false;

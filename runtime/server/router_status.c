@@ -11,6 +11,8 @@ void weft_router__set_spans(weft_router *router, weft_spans *spans)
 
 bool weft_router__serves(const weft_router *router, uint32_t model)
 {
+    if (router->model[model].app)
+        return weft_served_app__any(router, model, weft_router__serves);
     for (uint32_t i = 0; i < router->n_worker; i++)
         if (router->worker[i].serves[model])
             return true;
@@ -28,6 +30,11 @@ void weft_router__explain(const weft_router *router, uint32_t model, char *out, 
     uint64_t now_ns = weft_clock__now_ns();
     size_t at = 0;
     out[0] = '\0';
+    if (router->model[model].app) {
+        if (!weft_router__is_ready(router, model))
+            snprintf(out, size, "no variant of the app is ready");
+        return;
+    }
     for (uint32_t i = 0; i < router->n_worker && !weft_router__is_ready(router, model); i++) {
         const worker_process *w = &router->worker[i].process;
         if (!router->worker[i].serves[model] || at >= size)
@@ -46,6 +53,8 @@ void weft_router__explain(const weft_router *router, uint32_t model, char *out, 
 
 bool weft_router__is_ready(const weft_router *router, uint32_t model)
 {
+    if (router->model[model].app)
+        return weft_served_app__any(router, model, weft_router__is_ready);
     for (uint32_t i = 0; i < router->n_worker; i++) {
         const router_worker *w = &router->worker[i];
         if (w->serves[model] && is_up(&w->process))

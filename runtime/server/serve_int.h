@@ -279,13 +279,30 @@ typedef struct weft_model_ref {
     const char *version;
 } weft_model_ref;
 
+/* What a request to an app needs, beside its inputs; zeroed: what the app asks for. */
+typedef struct weft_app_need {
+    double latency_us, min_accuracy, max_cost; /* 0: not given */
+    bool best_effort;
+} weft_app_need;
+
+/* The variant that answers a request to an app. */
+typedef struct weft_app_choice {
+    uint32_t app;       /* as a model of the router */
+    uint32_t variant;   /* in the app's list */
+    const char *name;   /* of the model; NULL: the request names no app, or none was chosen */
+    const char *reason; /* weft_pick_reason_name */
+    double accuracy, cost, predicted_us;
+} weft_app_choice;
+
 /* One inference. Created by a transport; belongs to the router from weft_router__submit until the
  * router calls `done`, then to the transport again. */
 typedef struct weft_request {
-    uint32_t model;      /* of the router */
+    uint32_t model;      /* of the router; an app, until the variant is chosen */
     weft_tensor *in;     /* in the program's order; their data outlives the request */
     uint64_t timeout_us; /* given by the client; 0: the server's */
     const char *id;      /* given by the client; borrowed until `done` returns; NULL: none */
+    weft_app_need need;
+    weft_app_choice chosen;
     weft_origin origin;
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
@@ -402,6 +419,23 @@ void weft_router__release(weft_router *router, uint32_t model);
 /* Until the end the model also has workers: a request for it is read, queued or runs. */
 void weft_router__begin_use(weft_router *router, uint32_t model);
 void weft_router__end_use(weft_router *router, uint32_t model);
+
+/* -- Apps (router_apps.c): models that have variants instead of workers -- */
+
+bool weft_router__is_app(const weft_router *router, uint32_t model);
+/* By model: its own requests, without those to apps. By app: all. */
+typedef struct weft_offered {
+    uint64_t arrivals, answered, late, refused, failed;
+} weft_offered;
+weft_offered weft_router__offered(const weft_router *router, uint32_t model);
+/* What was chosen of each variant of an app. */
+typedef struct weft_app_counts {
+    const char *variant;
+    double accuracy;
+    weft_offered count;
+} weft_app_counts;
+uint32_t weft_router__app_variants(const weft_router *router, uint32_t app);
+weft_app_counts weft_router__app_counts(const weft_router *router, uint32_t app, uint32_t variant);
 
 /* Whether some worker that serves the model has prepared it. */
 bool weft_router__is_ready(const weft_router *router, uint32_t model);

@@ -1,0 +1,329 @@
+/* Apps: requests that name a task, which the variant answers that suits them now.
+ *
+ * An app is a model of the router with the ports of its variants and no queue. When a request
+ * comes, each variant is forecast as admission does it, with what stands in its queue and runs on
+ * its workers, and weft_pick_choose decides; the request then is one of that variant's. Variants
+ * that the plan does not place here, that are not ready, whose queue is full or that do not take
+ * the request's sizes are passed over.
+ *
+ * A plan may take a variant away as long as another one stays; what waits for it then goes there.
+ *
+ * What an answer costs is the time that a worker's cores spend on a row of the largest batch. */
+#include "runtime/server/router_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* After this time without a batch the forecast of an idle variant is its best time. */
+static const uint64_t fresh_ms = 1000;
+
+typedef struct router_app {
+    const weft_bundle_app *app;
+    weft_offered *count;    /* by variant */
+    weft_pick_variant *now; /* by variant: scratch */
+    double credit, most_accuracy;
+    bool servable;
+} router_app;
+
+/* -- Life ------------------------------------------------------------------------------------- */
+
+static bool check(const weft_bundle *b, const weft_bundle_app *app)
+{
+    weft_diag *diag = weft_diag_create();
+    bool ok = weft_bundle_check_app(b, app, diag) == WEFT_ERR_OK;
+    if (!ok)
+        WEFT_LOG(WEFT_LOG_WARN, "app_not_served", {.key = "app", .text = app->name},
+                 {.key = "why",
+                  .text = diag && weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : ""});
+    weft_diag_destroy(diag);
+    return ok;
+}
+
+struct router_app *weft_served_app__create(const weft_bundle *bundle, const weft_bundle_app *app)
+{
+    router_app *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    *a = (router_app){.app = app,
+                      .servable = check(bundle, app),
+                      .count = calloc(app->n_variant, sizeof *a->count),
+                      .now = calloc(app->n_variant, sizeof *a->now)};
+    for (uint32_t k = 0; k < app->n_variant; k++)
+        a->most_accuracy = fmax(a->most_accuracy, app->variant[k].accuracy);
+    if (a->count && a->now)
+        return a;
+    weft_served_app__destroy(a);
+    return NULL;
+}
+
+void weft_served_app__destroy(struct router_app *a)
+{
+    if (a) {
+        free(a->count);
+        free(a->now);
+    }
+    free(a);
+}
+
+bool weft_served_app__is_servable(const struct router_app *a)
+{
+    return a->servable;
+}
+
+/* The router's model that is a variant of the app. */
+static uint32_t variant_of(const weft_router *router, uint32_t app, uint32_t variant)
+{
+    const router_model *m = &router->model[app];
+    return m->bundle->first + m->app->app->variant[variant].program;
+}
+
+bool weft_served_app__any(const weft_router *router, uint32_t model,
+                          bool (*holds)(const weft_router *router, uint32_t variant))
+{
+    const router_app *a = router->model[model].app;
+    for (uint32_t i = 0; a->servable && i < a->app->n_variant; i++) {
+        uint32_t at = variant_of(router, model, i);
+        if (router->model[at].shown && holds(router, at))
+            return true;
+    }
+    return false;
+}
+
+bool weft_served_app__can_lose(const weft_router *router, uint32_t model,
+                               bool (*holds)(const weft_router *router, uint32_t variant))
+{
+    const router_bundle *b = router->model[model].bundle;
+    bool any = false;
+    for (uint32_t i = b->bundle->n_program; i < weft_bundle_faces(b->bundle); i++) {
+        const router_app *a = router->model[b->first + i].app;
+        bool has = false, stays = false;
+        for (uint32_t k = 0; router->model[b->first + i].shown && k < a->app->n_variant; k++) {
+            uint32_t at = variant_of(router, b->first + i, k);
+            has = has || at == model;
+            stays = stays || (at != model && holds(router, at));
+        }
+        if (has && !stays)
+            return false;
+        any = any || has;
+    }
+    return any && !(router->model[model].program->rate_per_s > 0);
+}
+
+/* -- The choice ------------------------------------------------------------------------------- */
+
+/* Core-milliseconds of an answer; 0: not known. */
+static double cost_of(const weft_router *router, uint32_t model)
+{
+    const router_model *m = &router->model[model];
+    double each_ms = (double)weft_admission__batch_ns(m, m->largest_bucket) * 1e-6 / //
+                     (double)m->largest_bucket;
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        const weft_serve_slice *s = router->worker[i].process.slice;
+        if (router->worker[i].serves[model])
+            return each_ms * (s->n_cpu > 0 ? s->n_cpu : 1);
+    }
+    return 0;
+}
+
+/* How far a model can take requests. */
+typedef enum service_level {
+    LEVEL_NONE,
+    LEVEL_COMES_BACK, /* its workers are started, or started again: requests wait for them */
+    LEVEL_READY,      /* until the change under way is over */
+    LEVEL_STAYS
+} service_level;
+
+static service_level level_of(const weft_router *router, uint32_t model)
+{
+    service_level best = LEVEL_NONE;
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        const router_worker *w = &router->worker[i];
+        if (!w->serves[model] || w->retiring)
+            continue;
+        bool up = w->process.stall_ns == 0 &&
+                  (w->process.state == WORKER_IDLE || w->process.state == WORKER_BUSY);
+        service_level at = !up ? LEVEL_COMES_BACK : w->outgoing ? LEVEL_READY : LEVEL_STAYS;
+        best = at > best ? at : best;
+    }
+    return best;
+}
+
+static service_level best_level(const weft_router *router, uint32_t app)
+{
+    service_level best = LEVEL_NONE;
+    for (uint32_t i = 0; i < router->model[app].app->app->n_variant; i++) {
+        service_level at = level_of(router, variant_of(router, app, i));
+        best = at > best ? at : best;
+    }
+    return best;
+}
+
+bool weft_served_app__stays(const weft_router *router, uint32_t app)
+{
+    return best_level(router, app) == LEVEL_STAYS;
+}
+
+/* What each variant is now. false: none takes the sizes of the request; its answer is set. */
+static bool look_at_variants(const weft_router *router, uint32_t app, weft_request *request,
+                             double latency_us)
+{
+    router_app *a = router->model[app].app;
+    service_level least = best_level(router, app);
+    bool any = false;
+    for (uint32_t i = 0; i < a->app->n_variant; i++) {
+        uint32_t model = variant_of(router, app, i);
+        const router_model *m = &router->model[model];
+        bool fits = weft_batch__admit(m, request);
+        a->now[i] = (weft_pick_variant){.accuracy = a->app->variant[i].accuracy};
+        any = any || fits;
+        /* Variants that leave alone are no candidates; with the app they are. */
+        bool leaves = router->model[app].shown && !m->shown;
+        service_level level = level_of(router, model);
+        if (!fits || leaves || m->n_queued >= QUEUE_MAX || level == LEVEL_NONE || level < least)
+            continue;
+        uint64_t budget_ns =
+            latency_us > 0 && latency_us < 1e15 ? (uint64_t)(latency_us * 1e3) : 1000000000u;
+        weft_forecast f = weft_admission__forecast(router, model, request->arrived_ns + budget_ns,
+                                                   request->rows, request->arrived_ns);
+        a->now[i].ready = true;
+        a->now[i].wait_us = f.start_ns * 1e-3;
+        a->now[i].finish_us = f.finish_ns * 1e-3;
+        /* A forecast that is too long must not keep a variant from being measured again. */
+        if (f.at_once && weft_clock__wall_ms() > m->stats.last_inference_ms + fresh_ms)
+            a->now[i].finish_us = (double)weft_admission__least_ns(m, request->rows) * 1e-3;
+        a->now[i].cost = cost_of(router, model);
+    }
+    return any;
+}
+
+/* No variant is ready that satisfies the request. */
+static void refuse(const router_app *a, const weft_pick_query *q, weft_pick p,
+                   weft_request *request)
+{
+    double least = fmax(q->min_accuracy, 0);
+    if (least > a->most_accuracy)
+        weft_request__set_answer(
+            request, WEFT_ANSWER_INVALID,
+            "no variant of app '%s' has an accuracy of %g: the best one has %g", a->app->name,
+            least, a->most_accuracy);
+    else if (p.variant == UINT32_MAX)
+        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE,
+                                 "no variant of app '%s' is ready", a->app->name);
+    else
+        weft_request__set_answer(
+            request, WEFT_ANSWER_UNAVAILABLE,
+            "no variant of app '%s' that is ready is accurate and cheap enough; the nearest one "
+            "has an accuracy of %g and costs %.3g core-ms",
+            a->app->name, a->now[p.variant].accuracy, a->now[p.variant].cost);
+}
+
+bool weft_served_app__choose(weft_router *router, weft_request *request)
+{
+    uint32_t app = request->model;
+    router_app *a = router->model[app].app;
+    const weft_app_need *need = &request->need;
+    double latency_us =
+        need->latency_us > 0 ? need->latency_us : router->model[app].program->slo_us;
+    if (request->timeout_us > 0 && !(latency_us > 0 && latency_us < (double)request->timeout_us))
+        latency_us = (double)request->timeout_us;
+    const weft_pick_query query = {.min_accuracy = need->min_accuracy,
+                                   .latency_us = latency_us,
+                                   .max_cost = need->max_cost,
+                                   .mean_accuracy = a->app->accuracy,
+                                   .credit = a->credit,
+                                   .best_effort = need->best_effort};
+    if (!look_at_variants(router, app, request, latency_us))
+        return false;
+    weft_pick p = weft_pick_choose(a->now, a->app->n_variant, &query);
+    if (p.reason == WEFT_PICK_NONE) {
+        refuse(a, &query, p, request);
+        return false;
+    }
+    const weft_pick_variant *v = &a->now[p.variant];
+    request->answer = WEFT_ANSWER_OK; /* of a variant that does not take its sizes */
+    request->message[0] = '\0';
+    request->model = variant_of(router, app, p.variant);
+    request->chosen = (weft_app_choice){.app = app,
+                                        .variant = p.variant,
+                                        .name = router->model[request->model].program->name,
+                                        .reason = weft_pick_reason_name(p.reason),
+                                        .accuracy = v->accuracy,
+                                        .cost = v->cost,
+                                        .predicted_us = v->finish_us};
+    a->credit = weft_pick_credit(a->credit, v->accuracy, a->app->accuracy, a->most_accuracy);
+    router->model[request->model].stats.pending++;
+    a->count[p.variant].arrivals++;
+    return true;
+}
+
+/* -- Counts ----------------------------------------------------------------------------------- */
+
+static void add_answer(weft_offered *to, const weft_request *r, uint64_t took_ns, double slo_us)
+{
+    bool ok = r->answer == WEFT_ANSWER_OK;
+    bool refused = r->answer == WEFT_ANSWER_UNAVAILABLE || r->answer == WEFT_ANSWER_OVERLOADED;
+    to->answered += ok;
+    to->late += ok && slo_us > 0 && (double)took_ns > slo_us * 1e3;
+    to->refused += refused;
+    to->failed += !ok && !refused;
+}
+
+static void add_time(weft_duration *to, uint64_t ns)
+{
+    to->count++;
+    to->ns += ns;
+}
+
+/* The statistics that batch.c and router.c count of a model. */
+static void add_to_app(weft_model_stats *s, const weft_request *r, uint64_t took_ns)
+{
+    s->pending--;
+    s->rejected += r->answer == WEFT_ANSWER_UNAVAILABLE || r->answer == WEFT_ANSWER_OVERLOADED;
+    add_time(r->answer == WEFT_ANSWER_OK ? &s->success : &s->fail, took_ns);
+    if (r->answer != WEFT_ANSWER_OK)
+        return;
+    weft_histogram__add(&s->duration, took_ns);
+    weft_histogram__add(&s->queued, r->queue_ns);
+    s->last_inference_ms = weft_clock__wall_ms();
+    s->inference_count += r->rows > 0 ? (uint64_t)r->rows : 1;
+    add_time(&s->queue, r->queue_ns);
+    add_time(&s->compute_input, r->compute_input_ns);
+    add_time(&s->compute_infer, r->compute_infer_ns);
+    add_time(&s->compute_output, r->compute_output_ns);
+}
+
+void weft_served_app__count(weft_router *router, const weft_request *r, uint64_t took_ns)
+{
+    router_model *m = &router->model[r->chosen.name ? r->chosen.app : r->model];
+    double slo_us = m->program->slo_us;
+    add_answer(&m->own, r, took_ns, slo_us);
+    if (!r->chosen.name)
+        return;
+    add_answer(&m->app->count[r->chosen.variant], r, took_ns, slo_us);
+    add_to_app(&m->stats, r, took_ns);
+}
+
+bool weft_router__is_app(const weft_router *router, uint32_t model)
+{
+    return router->model[model].app != NULL;
+}
+
+weft_offered weft_router__offered(const weft_router *router, uint32_t model)
+{
+    return router->model[model].own;
+}
+
+uint32_t weft_router__app_variants(const weft_router *router, uint32_t app)
+{
+    return router->model[app].app->app->n_variant;
+}
+
+weft_app_counts weft_router__app_counts(const weft_router *router, uint32_t app, uint32_t variant)
+{
+    const router_app *a = router->model[app].app;
+    uint32_t at = variant_of(router, app, variant);
+    return (weft_app_counts){.variant = router->model[at].program->name,
+                             .accuracy = a->app->variant[variant].accuracy,
+                             .count = a->count[variant]};
+}
