@@ -542,6 +542,77 @@ static void test_simulate__serves_apps_by_their_variants(void **state)
     assert_int_equal(w->report.service[1].count.answered, 1);
 }
 
+/* Good answers a second at a load, relative to the throughput of full batches. */
+static double part_in_time(double load, weft_sim_admission admission)
+{
+    void *state;
+    assert_int_equal(set_up(&state), 0);
+    world *w = state;
+    const double peak = 8 / 0.024;
+    add_model(w, "m", load * peak, 120000);
+    w->demand[0].admit_by_slo = true;
+    for (uint32_t b = 1; b <= 8; b *= 2)
+        add_point(w, 0, "1g.10gb", b, 1, 8000 + 2000.0 * b);
+    place(w, "m", 0, "1g.10gb", 0, 0, 8, 1, peak);
+    w->options.admission = admission;
+    w->options.duration_s = 60;
+    run(w, generate(w, WEFT_ARRIVE_POISSON, 60, 7));
+    const weft_sim_counts *c = &w->report.total.count;
+    assert_int_equal(c->answered, c->good + c->late);
+    double part = (double)c->good / 60 / peak;
+    tear_down(&state);
+    return part;
+}
+
+/* Without refusals an overloaded server answers all late; with them it keeps its throughput. */
+static void test_simulate__keeps_its_throughput_when_overloaded(void **state)
+{
+    static const double loads[] = {1.0, 1.5, 3.0, 10}, least[] = {0.9, 0.85, 0.8, 0.75};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        double by_model = part_in_time(loads[i], WEFT_SIM_ADMIT_MODEL);
+        assert_true(by_model >= least[i] && by_model <= 1);
+        assert_true(part_in_time(loads[i], WEFT_SIM_ADMIT_SLO) == by_model);
+    }
+    assert_true(part_in_time(3, WEFT_SIM_ADMIT_ALL) < 0.05);
+}
+
+/* The accurate variant is asked while it is idle; beyond its capacity the other one helps. */
+static void test_simulate__chooses_variants_by_load(void **state)
+{
+    static const double rates[] = {20, 80};
+    double accuracy[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        void *own;
+        assert_int_equal(set_up(&own), 0);
+        world *w = own;
+        add_model(w, "large", 0, 0);
+        add_model(w, "small", 0, 0);
+        add_point(w, 0, "3g.40gb", 1, 1, 20000);
+        add_point(w, 1, "3g.40gb", 1, 1, 5000);
+        const weft_set_variant variant[] = {{"large", 80}, {"small", 70}};
+        const weft_set_app app = {.name = "app",
+                                  .rate_per_s = rates[i],
+                                  .slo_us = 100000,
+                                  .variant = variant,
+                                  .n_variant = 2};
+        w->problem.app = &app;
+        w->problem.n_app = 1;
+        place(w, "large", 0, "3g.40gb", 0, 0, 1, 1, 50);
+        place(w, "small", 0, "3g.40gb", 4, 1, 1, 1, 200);
+        w->options.duration_s = 100;
+        run(w, generate(w, WEFT_ARRIVE_POISSON, 100, 3));
+        const weft_sim_service *s = &w->report.service[2];
+        assert_string_equal(s->name, "app");
+        assert_true(s->count.requests > 90 * rates[i]);
+        accuracy[i] = s->accuracy;
+        assert_true(s->count.good == s->count.answered && s->count.dropped == 0);
+        tear_down(&own);
+    }
+    assert_true(accuracy[0] > 77 && accuracy[1] < 77 && accuracy[1] > 72);
+}
+
 /* -- Reconfiguration ----------------------------------------------------------------------------
  */
 
@@ -691,6 +762,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_simulate__counts_energy_and_carbon, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_simulate__serves_apps_by_their_variants, set_up,
                                         tear_down),
+        cmocka_unit_test(test_simulate__keeps_its_throughput_when_overloaded),
+        cmocka_unit_test(test_simulate__chooses_variants_by_load),
         cmocka_unit_test_setup_teardown(test_simulate__switches_without_a_gap_beside_the_old,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_simulate__asks_the_policy_every_period, set_up,
