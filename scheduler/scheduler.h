@@ -661,10 +661,17 @@ typedef struct weft_pick_variant {
     bool ready;                          /* some worker serves it, and can take the request */
 } weft_pick_variant;
 
+/* The mean accuracy of an app's answers. */
+typedef struct weft_pick_mean {
+    double least;  /* asked for; 0: any */
+    double most;   /* of the most accurate variant */
+    double credit; /* what answers above it have earned and those below it cost; begins with 0 */
+} weft_pick_mean;
+
 /* What a request to an app needs; 0: any. */
 typedef struct weft_pick_query {
     double min_accuracy, latency_us, max_cost; /* of its answer */
-    double mean_accuracy, credit;              /* of the app's answers; see weft_pick_credit */
+    weft_pick_mean mean;                       /* of the app's answers */
     bool best_effort;                          /* the nearest variant will do */
 } weft_pick_query;
 
@@ -682,9 +689,9 @@ typedef struct weft_pick {
 
 weft_pick weft_pick_choose(const weft_pick_variant *variant, uint32_t n,
                            const weft_pick_query *query);
-/* The credit after an answer: by how much answers have been above the mean that is asked for, in
- * sum; limited by the most accurate variant. Begins with 0. */
-double weft_pick_credit(double credit, double accuracy, double mean_accuracy, double most_accuracy);
+/* A variant is chosen, and later its request ends, with an answer or without. */
+void weft_pick_begin(weft_pick_mean *mean, double accuracy);
+void weft_pick_end(weft_pick_mean *mean, double accuracy, bool answered);
 const char *weft_pick_reason_name(weft_pick_reason reason);
 
 /* -- Simulation ----------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ typedef struct router_app {
     const weft_bundle_app *app;
     weft_offered *count;    /* by variant */
     weft_pick_variant *now; /* by variant: scratch */
-    double credit, most_accuracy;
+    weft_pick_mean mean;
     bool servable;
 } router_app;
 
@@ -47,10 +47,11 @@ struct router_app *weft_served_app__create(const weft_bundle *bundle, const weft
         return NULL;
     *a = (router_app){.app = app,
                       .servable = check(bundle, app),
+                      .mean = {.least = app->accuracy},
                       .count = calloc(app->n_variant, sizeof *a->count),
                       .now = calloc(app->n_variant, sizeof *a->now)};
     for (uint32_t k = 0; k < app->n_variant; k++)
-        a->most_accuracy = fmax(a->most_accuracy, app->variant[k].accuracy);
+        a->mean.most = fmax(a->mean.most, app->variant[k].accuracy);
     if (a->count && a->now)
         return a;
     weft_served_app__destroy(a);
@@ -202,11 +203,11 @@ static void refuse(const router_app *a, const weft_pick_query *q, weft_pick p,
                    weft_request *request)
 {
     double least = fmax(q->min_accuracy, 0);
-    if (least > a->most_accuracy)
+    if (least > a->mean.most)
         weft_request__set_answer(
             request, WEFT_ANSWER_INVALID,
             "no variant of app '%s' has an accuracy of %g: the best one has %g", a->app->name,
-            least, a->most_accuracy);
+            least, a->mean.most);
     else if (p.variant == UINT32_MAX)
         weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE,
                                  "no variant of app '%s' is ready", a->app->name);
@@ -230,8 +231,7 @@ bool weft_served_app__choose(weft_router *router, weft_request *request)
     const weft_pick_query query = {.min_accuracy = need->min_accuracy,
                                    .latency_us = latency_us,
                                    .max_cost = need->max_cost,
-                                   .mean_accuracy = a->app->accuracy,
-                                   .credit = a->credit,
+                                   .mean = a->mean,
                                    .best_effort = need->best_effort};
     if (!look_at_variants(router, app, request, latency_us))
         return false;
@@ -251,7 +251,7 @@ bool weft_served_app__choose(weft_router *router, weft_request *request)
                                         .accuracy = v->accuracy,
                                         .cost = v->cost,
                                         .predicted_us = v->finish_us};
-    a->credit = weft_pick_credit(a->credit, v->accuracy, a->app->accuracy, a->most_accuracy);
+    weft_pick_begin(&a->mean, v->accuracy);
     router->model[request->model].stats.pending++;
     a->count[p.variant].arrivals++;
     return true;
@@ -300,6 +300,7 @@ void weft_served_app__count(weft_router *router, const weft_request *r, uint64_t
     add_answer(&m->own, r, took_ns, slo_us);
     if (!r->chosen.name)
         return;
+    weft_pick_end(&m->app->mean, r->chosen.accuracy, r->answer == WEFT_ANSWER_OK);
     add_answer(&m->app->count[r->chosen.variant], r, took_ns, slo_us);
     add_to_app(&m->stats, r, took_ns);
 }

@@ -8,8 +8,11 @@
  * none, or the nearest one where the request says that this will do.
  *
  * An app may ask for a mean accuracy of its answers, not of each: a variant below the mean is
- * eligible as long as earlier answers above it pay for it. What they pay is limited, so that a
- * quiet night of accurate answers does not make the morning inaccurate. */
+ * eligible as long as earlier answers above it pay for it. An answer above the mean earns when it
+ * is given, since its request may be refused or dropped; one below costs when its variant is
+ * chosen, and what it costs is given back if there is no answer. So the mean holds at any moment,
+ * whatever is dropped. What answers pay is limited, so that a quiet night of accurate answers does
+ * not make the morning inaccurate. */
 #include "scheduler/scheduler.h"
 
 #include <math.h>
@@ -19,8 +22,8 @@ static const double slack = 1e-9;
 
 static bool is_enough(const weft_pick_variant *v, const weft_pick_query *q)
 {
-    bool mean = v->accuracy >= q->mean_accuracy - slack ||
-                q->credit + v->accuracy - q->mean_accuracy >= -slack;
+    double above = v->accuracy - q->mean.least;
+    bool mean = above >= -slack || q->mean.credit + above >= -slack;
     return mean && v->accuracy >= q->min_accuracy && (q->max_cost <= 0 || v->cost <= q->max_cost);
 }
 
@@ -42,7 +45,7 @@ static bool is_better(const weft_pick_variant *a, const weft_pick_variant *b)
 /* Sum of the relative amounts by which it misses what the request needs. */
 static double shortfall(const weft_pick_variant *v, const weft_pick_query *q)
 {
-    double least = fmax(q->min_accuracy, q->mean_accuracy - fmax(q->credit, 0));
+    double least = fmax(q->min_accuracy, q->mean.least - fmax(q->mean.credit, 0));
     double sum = least > 0 ? fmax(0, least - v->accuracy) / least : 0;
     if (q->max_cost > 0)
         sum += fmax(0, v->cost - q->max_cost) / q->max_cost;
@@ -77,10 +80,16 @@ weft_pick weft_pick_choose(const weft_pick_variant *variant, uint32_t n,
     return (weft_pick){near, WEFT_PICK_NONE};
 }
 
-double weft_pick_credit(double credit, double accuracy, double mean_accuracy, double most_accuracy)
+void weft_pick_begin(weft_pick_mean *mean, double accuracy)
 {
-    double limit = credit_answers * fmax(most_accuracy - mean_accuracy, 0);
-    return fmin(credit + accuracy - mean_accuracy, limit);
+    mean->credit += fmin(accuracy - mean->least, 0);
+}
+
+void weft_pick_end(weft_pick_mean *mean, double accuracy, bool answered)
+{
+    double above = accuracy - mean->least;
+    double limit = credit_answers * fmax(mean->most - mean->least, 0);
+    mean->credit = fmin(mean->credit + (answered ? fmax(above, 0) : fmax(-above, 0)), limit);
 }
 
 const char *weft_pick_reason_name(weft_pick_reason reason)

@@ -168,14 +168,20 @@ static uint32_t pick_variant(sim_world *w, const sim_request *r)
         w->variant[i].cost =
             (double)most->exec_ns * 1e-6 / most->batch * w->slice.at[replica->slice].share;
     }
-    const weft_pick_query query = {
-        .latency_us = app->slo_us, .mean_accuracy = app->mean_accuracy, .credit = app->credit};
+    const weft_pick_query query = {.latency_us = app->slo_us, .mean = app->mean};
     weft_pick p = weft_pick_choose(w->variant, app->n_variant, &query);
     if (p.reason == WEFT_PICK_NONE)
         return UINT32_MAX;
-    app->credit = weft_pick_credit(app->credit, app->accuracy[p.variant], app->mean_accuracy,
-                                   app->most_accuracy);
+    weft_pick_begin(&app->mean, app->accuracy[p.variant]);
     return app->variant[p.variant];
+}
+
+void weft_sim__settle(sim_world *w, const sim_request *r, uint32_t model, bool answered)
+{
+    sim_service *app = &w->service[r->service];
+    for (uint32_t i = 0; i < app->n_variant; i++)
+        if (app->variant[i] == model)
+            weft_pick_end(&app->mean, app->accuracy[i], answered);
 }
 
 bool weft_sim__admit(sim_world *w, sim_request *r, uint32_t *out_model)

@@ -124,8 +124,8 @@ typedef struct sim_service {
     uint32_t *variant; /* of an app: the services of its models */
     const double *accuracy;
     uint32_t n_variant;
-    double mean_accuracy, credit, most_accuracy; /* of an app: weft_pick_credit */
-    int64_t host_ns;                             /* cost of a request besides its execution */
+    weft_pick_mean mean; /* of an app */
+    int64_t host_ns;     /* cost of a request besides its execution */
     int64_t max_ns;
     uint64_t *fine;   /* histogram of latencies of the whole run; NULL: none yet */
     uint32_t *coarse; /* the same of the time bucket */
@@ -224,6 +224,8 @@ void weft_sim__promise(const sim_world *w, sim_request *r);
 /* The model whose queue a request joins: its own or, of an app, the variant that is chosen. false:
  * it is refused. */
 bool weft_sim__admit(sim_world *w, sim_request *r, uint32_t *out_model);
+/* A request is answered or dropped. `model`: whose queue it had; counts if that is a variant. */
+void weft_sim__settle(sim_world *w, const sim_request *r, uint32_t model, bool answered);
 /* Whether queue a goes before queue b; neither is empty. */
 bool weft_sim__goes_first(const sim_world *w, const sim_queue *a, const sim_queue *b);
 /* What to do with a queue before its replica takes a batch. */

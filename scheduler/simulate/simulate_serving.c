@@ -46,9 +46,11 @@ void weft_sim__set_timer(sim_world *w, int64_t time_ns, int kind, uint32_t index
 
 /* -- Queues ----------------------------------------------------------------------------------- */
 
-static void drop(sim_world *w, const sim_request *r)
+/* The request was in the queue, or would have come into it. */
+static void drop(sim_world *w, const sim_queue *q, const sim_request *r)
 {
     sim_service *s = &w->service[r->service];
+    weft_sim__settle(w, r, (uint32_t)(q - w->queue.at), false);
     if (r->time_ns < w->warm_ns)
         return;
     s->count.dropped++;
@@ -58,7 +60,7 @@ static void drop(sim_world *w, const sim_request *r)
 static void push(sim_world *w, sim_queue *q, sim_request r)
 {
     if (q->len >= w->queue_max) {
-        drop(w, &r);
+        drop(w, q, &r);
         return;
     }
     if (q->len == q->room) {
@@ -114,7 +116,7 @@ static void expire(sim_world *w, sim_queue *q)
     while (q->len > 0 && head(q)->time_ns + w->timeout_ns <= w->now_ns) {
         sim_request r = pop(q);
         unload(w, owner(w, q), 1);
-        drop(w, &r);
+        drop(w, q, &r);
     }
 }
 
@@ -163,7 +165,7 @@ static uint32_t drop_late(sim_world *w, const sim_lane *lane)
     weft_line_choice choice = weft_sim__choose(w, lane->queue, replica);
     for (; choice.drop > 0; choice.drop--) {
         sim_request r = pop(q);
-        drop(w, &r);
+        drop(w, q, &r);
     }
     return q->len > 0 ? (uint32_t)choice.most : 0;
 }
@@ -306,7 +308,7 @@ static void route(sim_world *w, sim_request r)
     uint32_t queue = r.service; /* of the service: for pulling, or until a replica is there */
     if (w->o->router == WEFT_SIM_PULL) {
         if (!weft_sim__admit(w, &r, &queue)) {
-            drop(w, &r);
+            drop(w, &w->queue.at[queue], &r);
             return;
         }
         if (w->queue.at[queue].len == 0)
@@ -420,10 +422,12 @@ static void choose_again(sim_world *w, uint32_t model)
         return;
     for (uint32_t n = q->len; n > 0; n--) {
         sim_request r = pop(q);
-        if (w->service[r.service].app)
-            route(w, r);
-        else
+        if (!w->service[r.service].app) {
             push(w, q, r);
+            continue;
+        }
+        weft_sim__settle(w, &r, model, false);
+        route(w, r);
     }
 }
 
@@ -454,8 +458,10 @@ static void end_batch(sim_world *w, sim_server *server)
 {
     const sim_replica *replica = &w->replica.at[server->replica];
     weft_sim__account_server(w, server);
-    for (uint32_t i = 0; i < server->n_run; i++)
+    for (uint32_t i = 0; i < server->n_run; i++) {
+        weft_sim__settle(w, &server->run[i], replica->service, true);
         weft_sim__count_answer(w, &server->run[i], server);
+    }
     if (replica->queue != UINT32_MAX)
         unload(w, server->replica, server->n_run);
     server->busy = false;

@@ -74,7 +74,7 @@ static weft_err init_app(sim_world *w, const weft_set_app *app, sim_service *s)
     double *accuracy = weft_arena_array(w->arena, app->n_variant + 1, sizeof *accuracy);
     s->app = true;
     s->slo_us = app->slo_us;
-    s->mean_accuracy = app->accuracy;
+    s->mean.least = app->accuracy;
     s->variant = weft_arena_array(w->arena, app->n_variant + 1, sizeof *s->variant);
     for (size_t k = 0; k < app->n_variant; k++) {
         uint32_t m = weft_sim__find_model(w, app->variant[k].model);
@@ -82,7 +82,7 @@ static weft_err init_app(sim_world *w, const weft_set_app *app, sim_service *s)
             return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){.item = app->name},
                                    "variant '%s' is not among the models", app->variant[k].model);
         s->variant[s->n_variant] = m;
-        s->most_accuracy = fmax(s->most_accuracy, app->variant[k].accuracy);
+        s->mean.most = fmax(s->mean.most, app->variant[k].accuracy);
         accuracy[s->n_variant++] = app->variant[k].accuracy;
         double slo_us = w->service[m].slo_us;
         if (slo_us > 0 && !(app->slo_us > 0) && (s->slo_us == 0 || slo_us < s->slo_us))

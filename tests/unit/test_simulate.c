@@ -613,6 +613,40 @@ static void test_simulate__chooses_variants_by_load(void **state)
     assert_true(accuracy[0] > 77 && accuracy[1] < 77 && accuracy[1] > 72);
 }
 
+/* Under overload most requests to the accurate variant are refused; the mean is that of answers. */
+static void test_simulate__keeps_the_mean_accuracy_of_answers(void **state)
+{
+    static const double loads[] = {0.5, 1.5, 4};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        void *own;
+        assert_int_equal(set_up(&own), 0);
+        world *w = own;
+        add_model(w, "large", 0, 0);
+        add_model(w, "small", 0, 0);
+        add_point(w, 0, "3g.40gb", 1, 1, 20000);
+        add_point(w, 1, "3g.40gb", 1, 1, 5000);
+        const weft_set_variant variant[] = {{"large", 80}, {"small", 70}};
+        const weft_set_app app = {.name = "app",
+                                  .rate_per_s = 250 * loads[i],
+                                  .slo_us = 100000,
+                                  .accuracy = 78,
+                                  .variant = variant,
+                                  .n_variant = 2};
+        w->problem.app = &app;
+        w->problem.n_app = 1;
+        place(w, "large", 0, "3g.40gb", 0, 0, 1, 1, 50);
+        place(w, "small", 0, "3g.40gb", 4, 1, 1, 1, 200);
+        w->options.admission = WEFT_SIM_ADMIT_SLO;
+        w->options.duration_s = 100;
+        run(w, generate(w, WEFT_ARRIVE_POISSON, 100, 3));
+        const weft_sim_service *s = &w->report.service[2];
+        assert_true(s->count.answered > 5000 && s->count.dropped > 1000);
+        assert_true(s->accuracy >= 78 - 1e-9 && s->accuracy < 79);
+        tear_down(&own);
+    }
+}
+
 /* -- Reconfiguration ----------------------------------------------------------------------------
  */
 
@@ -764,6 +798,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test(test_simulate__keeps_its_throughput_when_overloaded),
         cmocka_unit_test(test_simulate__chooses_variants_by_load),
+        cmocka_unit_test(test_simulate__keeps_the_mean_accuracy_of_answers),
         cmocka_unit_test_setup_teardown(test_simulate__switches_without_a_gap_beside_the_old,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_simulate__asks_the_policy_every_period, set_up,
