@@ -199,9 +199,13 @@ static weft_err replay(const options *o, const json_t *simulated, weft_arena *ar
                                    .timeout_ns = (int64_t)(o->timeout_s * 1e9)};
     if (o->arrivals.duration_s < 1e9)
         run.duration_ns = (int64_t)(o->arrivals.duration_s * 1e9);
-    weft_err err = weft_replay_run(&to, &run, arrivals, arena, diag, r);
+    weft_err err = weft_replay_add_inside(&to, -1, diag, r);
+    if (err == WEFT_ERR_OK)
+        err = weft_replay_run(&to, &run, arrivals, arena, diag, r);
     weft_arrivals_close(arrivals);
     WEFT_TRY(err);
+    if (weft_replay_add_inside(&to, 1, diag, r) != WEFT_ERR_OK)
+        weft_diag_warn(diag, (weft_where){.item = o->to}, "its statistics cannot be read");
     warn_of_lag(r, diag);
     return write_report(o, r, simulated, arena);
 }

@@ -61,6 +61,12 @@ void weft_replay_add_times(weft_arena *arena, weft_replay_times *to, const weft_
 /* Nearest rank, in us; 0 without times. */
 double weft_replay_percentile_us(const weft_replay_times *t, double part);
 
+/* What a server's statistics say of the answers it gave: time in the queue and in the model. */
+typedef struct weft_replay_inside {
+    uint64_t n;
+    double ns;
+} weft_replay_inside;
+
 typedef struct weft_replay_service {
     const char *name;
     bool app;
@@ -72,6 +78,7 @@ typedef struct weft_replay_service {
     uint64_t fault[WEFT_REPLAY_FAULTS];
     weft_replay_times latency; /* of answers, from the planned time */
     weft_replay_times sent;    /* of answers, from when they were sent */
+    weft_replay_inside inside; /* of answers, in the server */
     weft_sim_counts bucket;
     uint32_t *coarse; /* of the time bucket: WEFT_LOG_COARSE_N */
 } weft_replay_service;
@@ -121,6 +128,11 @@ WEFT_MUST_USE weft_err weft_replay_make_messages(const weft_replay_target *to,
                                                  const weft_tool_bindings *input, uint64_t seed,
                                                  weft_arena *arena, weft_diag *diag,
                                                  weft_replay_report *r);
+
+/* Adds what the server's statistics say now, times `sign`, to what is known of each service. A
+ * server without statistics adds nothing. */
+WEFT_MUST_USE weft_err weft_replay_add_inside(const weft_replay_target *to, int sign,
+                                              weft_diag *diag, weft_replay_report *r);
 
 /* -- Sending (replay_run.c) ------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* The server that weft replay asks, and the requests for it: inputs by the server's metadata of
- * each model (Open Inference Protocol), sent as binary tensors. */
+/* The server that weft replay asks, its statistics, and the requests for it: inputs by the server's
+ * metadata of each model (Open Inference Protocol), sent as binary tensors. */
 #include "tools/server/replay.h"
 
 #include "base/hash.h"
@@ -8,6 +8,7 @@
 #include "tools/server/npy.h"
 
 #include <errno.h>
+#include <math.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/un.h>
@@ -128,17 +129,18 @@ static weft_err read_answer(const weft_replay_target *to, int fd, weft_diag *dia
     return WEFT_ERR_OK;
 }
 
-/* Gets the metadata of a model; *out NULL: the server does not have it. */
-static weft_err get_metadata(const weft_replay_target *to, const char *model, weft_diag *diag,
-                             json_t **out)
+/* Gets the metadata of a model, or what else there is of it (`more`: "/stats"); *out NULL: the
+ * server does not have it. */
+static weft_err get_of_model(const weft_replay_target *to, const char *model, const char *more,
+                             weft_diag *diag, json_t **out)
 {
     int fd = -1;
     weft_buf buf = {0}, ask = {0};
     weft_replay_head head = {0};
     *out = NULL;
     WEFT_TRY(connect_to(to, diag, &fd));
-    weft_buf_printf(&ask, "GET /v2/models/%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", model,
-                    to->host);
+    weft_buf_printf(&ask, "GET /v2/models/%s%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n",
+                    model, more, to->host);
     if (to->key)
         weft_buf_printf(&ask, "Authorization: Bearer %s\r\n", to->key);
     weft_buf_puts(&ask, "\r\n");
@@ -368,7 +370,7 @@ weft_err weft_replay_make_messages(const weft_replay_target *to, const weft_tool
         if (!weft_set_name_valid(s->name))
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->name},
                                    "is no name of a model for weft replay");
-        WEFT_TRY(get_metadata(to, s->name, diag, &metadata));
+        WEFT_TRY(get_of_model(to, s->name, "", diag, &metadata));
         if (!metadata) {
             s->why_none = "the trace asks for it, but the server does not have it";
             continue;
@@ -376,6 +378,36 @@ weft_err weft_replay_make_messages(const weft_replay_target *to, const weft_tool
         weft_err err = make_service(to, metadata, input, seed, arena, diag, s);
         json_decref(metadata);
         WEFT_TRY(err);
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Statistics ------------------------------------------------------------------------------- */
+
+static double number_of(const json_t *stats, const char *of, const char *key)
+{
+    return json_number_value(json_object_get(json_object_get(stats, of), key));
+}
+
+weft_err weft_replay_add_inside(const weft_replay_target *to, int sign, weft_diag *diag,
+                                weft_replay_report *r)
+{
+    for (size_t i = 0; i < r->n_service; i++) {
+        weft_replay_service *s = &r->service[i];
+        json_t *root = NULL;
+        size_t k;
+        const json_t *version;
+        if (s->n_message == 0)
+            continue;
+        WEFT_TRY(get_of_model(to, s->name, "/stats", diag, &root));
+        json_array_foreach(json_object_get(root, "model_stats"), k, version)
+        {
+            const json_t *stats = json_object_get(version, "inference_stats");
+            s->inside.n += (uint64_t)sign * (uint64_t)fmax(number_of(stats, "success", "count"), 0);
+            s->inside.ns += sign * (number_of(stats, "queue", "ns") + //
+                                    number_of(stats, "compute_infer", "ns"));
+        }
+        json_decref(root);
     }
     return WEFT_ERR_OK;
 }

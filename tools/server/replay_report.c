@@ -75,6 +75,15 @@ static double violations(const weft_sim_counts *c)
     return c->requests ? (double)(c->late + c->dropped) / (double)c->requests : 0;
 }
 
+/* What a request costs outside of the server's queue and of the model; 0: not known, because the
+ * server counted other answers as well, or tells nothing. */
+static double host_cost_us(const weft_replay_service *s)
+{
+    if (s->sent.n == 0 || s->inside.n != s->sent.n)
+        return 0;
+    return (s->sent.sum_ns - s->inside.ns) / (double)s->sent.n / 1e3;
+}
+
 static json_t *service_to_json(const weft_replay_service *s, double seconds)
 {
     json_t *o = json_object(), *errors = json_object();
@@ -91,6 +100,9 @@ static json_t *service_to_json(const weft_replay_service *s, double seconds)
         put(o, "slo_us", s->slo_us);
     put_times(o, &s->latency, "");
     put_times(o, &s->sent, "sent_");
+    double host_us = host_cost_us(s);
+    if (host_us > 0)
+        put(o, "host_us", host_us);
     return o;
 }
 

@@ -108,6 +108,7 @@ def real_server():
             assert key in simulated["models"][0] and key in r["models"][0], key
         r, _ = replay(f"127.0.0.1:{s.http}", write_trace(20, 0.05), "--speed", "2", "--compare", "sim.json")
         assert r["total"]["answered"] == 20 and 0.4 < r["replayed_s"] < 5, r
+        assert 0 < r["models"][0]["host_us"] < r["models"][0]["sent_mean_us"], r["models"][0]
         row = r["compare"][0]["p50_us"]
         assert row["ratio"] == row["live"] / row["simulated"] or abs(row["ratio"] * row["simulated"] / row["live"] - 1) < 1e-6
 
@@ -122,6 +123,7 @@ def slow_server():
     r, _ = replay(s.to, write_trace(100, 0.005), "--connections", "1", "--max-connections", "200")
     took = time.monotonic() - start
     check_sums(r)
+    assert "host_us" not in r["models"][0], r["models"][0]  # of a server without statistics
     assert r["total"]["answered"] == 100 and took < 10, (r["total"], took)  # one after the other: 40 s
     assert 0.4e6 * 0.99 <= r["total"]["p50_us"], r["total"]  # bins are 1 % wide
     assert r["sender"]["connections_most"] > 10, r["sender"]
