@@ -157,8 +157,7 @@ static void on_connection_event(void *user, uint32_t events)
     unlink_connection(c);
     link_connection(c);
     uint64_t until_ns = weft_clock__now_ns() + read_ns;
-    /* Bytes inside OpenSSL raise no event. */
-    for (int i = 0; i < TURN_READS_MAX || weft_stream__has_pending(&c->stream); i++) {
+    for (int i = 0; i < TURN_READS_MAX; i++) {
         ssize_t n = weft_stream__read(&c->stream, c->grpc->in, READ_BYTES);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
@@ -167,7 +166,7 @@ static void on_connection_event(void *user, uint32_t events)
             close_later(c);
             return;
         }
-        if (n < READ_BYTES || owes_much(c) || (weft_clock__now_ns() > until_ns && !c->stream.ssl))
+        if (n < READ_BYTES || owes_much(c) || weft_clock__now_ns() > until_ns)
             return;
     }
 }

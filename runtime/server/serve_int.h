@@ -209,8 +209,9 @@ typedef struct weft_stream {
     weft_tls *tls;
     char *client; /* name of the client's certificate, owned; "": it has none */
     bool failed;
-    bool ended;      /* the client has said that it sends no more */
-    uint32_t n_read; /* of the handshake */
+    bool ended;             /* the client has said that it sends no more */
+    uint32_t n_read;        /* of the handshake */
+    uint64_t shaken, taken; /* bytes of the handshake; bytes that reads returned */
     /* With TLS: the last read waits until the socket can be written, and the reverse. */
     bool read_wants_write, write_wants_read;
 } weft_stream;
@@ -218,8 +219,9 @@ typedef struct weft_stream {
 /* Takes over the socket unless it fails (out of memory). `tls` may be NULL. */
 bool weft_stream__open(weft_stream *stream, weft_tls *tls, int fd);
 void weft_stream__close(weft_stream *stream);
-/* As recv and sendmsg on a non-blocking socket. A write that is repeated must begin with the same
- * bytes. */
+/* As recv and sendmsg on a non-blocking socket. A read takes few records of TLS: the rest is in the
+ * socket or, with room for less than 32 KiB, also inside OpenSSL. A write that is repeated must
+ * begin with the same bytes. */
 ssize_t weft_stream__read(weft_stream *stream, void *to, size_t len);
 ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_part);
 /* Whether bytes, or the end, can be read although the socket may be empty. */

@@ -22,10 +22,13 @@
 #include <unistd.h>
 
 enum {
-    JOINED_BYTES = 16384, /* of a record */
+    RECORD_BYTES = 16384,
     VERIFY_DEPTH = 4,
-    STEP_BYTES = 8 << 10, /* of the client's, in one step of a handshake */
-    READS_MAX = 128       /* of a handshake: a client could send it in records of a byte */
+    STEP_BYTES = 8 << 10,        /* of the client's, in one step of a handshake */
+    READS_MAX = 128,             /* of a handshake: a client could send it in records of a byte */
+    RECORDS_MAX = 16,            /* in one read */
+    WASTE_FREE_BYTES = 32 << 10, /* heads, tags and messages of TLS itself that a client may send */
+    WASTE_RATIO = 8              /* and more, for each byte of its requests */
 };
 
 static const uint64_t turn_ns = 2000000; /* for handshakes, in one turn of the loop */
@@ -306,6 +309,8 @@ static bool shake_hands(weft_stream *s, bool writing, ssize_t *out)
         return false;
     }
     int done = step_handshake(s);
+    if (done == 1)
+        s->shaken = BIO_number_read(SSL_get_rbio(s->ssl));
     if (done != 1)
         *out = result_of(s, done, writing ? SSL_ERROR_WANT_READ : SSL_ERROR_WANT_WRITE, other);
     if (done != 1 && s->n_read > READS_MAX) {
@@ -315,9 +320,35 @@ static bool shake_hands(weft_stream *s, bool writing, ssize_t *out)
     return done == 1;
 }
 
+/* Whether the client sends records of a few bytes, or messages of TLS itself, without end: each
+ * costs as much as a record of a kilobyte. */
+static bool wastes_records(const weft_stream *s)
+{
+    uint64_t received = BIO_number_read(SSL_get_rbio(s->ssl)) - s->shaken;
+    return received > WASTE_FREE_BYTES + (WASTE_RATIO + 1) * s->taken;
+}
+
+/* Into a large buffer, whole records only. */
+static ssize_t read_records(weft_stream *s, char *to, size_t len)
+{
+    size_t have = 0, least = len < 2 * RECORD_BYTES ? 1 : RECORD_BYTES;
+    for (int i = 0; i < RECORDS_MAX && len - have >= least; i++) {
+        size_t n = len - have < INT32_MAX ? len - have : INT32_MAX;
+        ERR_clear_error();
+        int got = SSL_read(s->ssl, to + have, (int)n);
+        if (got <= 0) {
+            ssize_t result = result_of(s, got, SSL_ERROR_WANT_WRITE, &s->read_wants_write);
+            s->ended = result == 0;
+            return have ? (ssize_t)have : result;
+        }
+        have += (size_t)got;
+        s->taken += (size_t)got;
+    }
+    return (ssize_t)have;
+}
+
 ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
 {
-    size_t have = 0;
     if (!s->ssl)
         return recv(s->fd, to, len, 0);
     if (s->failed)
@@ -327,20 +358,11 @@ ssize_t weft_stream__read(weft_stream *s, void *to, size_t len)
     ssize_t later;
     if (!shake_hands(s, false, &later))
         return later;
-    /* Several records are read, so that fewer bytes than asked for mean that the socket is empty.
-     */
-    while (have < len) {
-        size_t n = len - have < INT32_MAX ? len - have : INT32_MAX;
-        ERR_clear_error();
-        int got = SSL_read(s->ssl, (char *)to + have, (int)n);
-        if (got <= 0) {
-            ssize_t result = result_of(s, got, SSL_ERROR_WANT_WRITE, &s->read_wants_write);
-            s->ended = result == 0;
-            return have ? (ssize_t)have : result;
-        }
-        have += (size_t)got;
-    }
-    return (ssize_t)have;
+    ssize_t n = read_records(s, to, len);
+    if (!wastes_records(s))
+        return n;
+    s->failed = true;
+    return refuse();
 }
 
 /* Writes one buffer. */
@@ -365,7 +387,7 @@ static ssize_t write_bytes(weft_stream *s, const char *at, size_t len)
 
 ssize_t weft_stream__write(weft_stream *s, const struct iovec *part, int n_part)
 {
-    char joined[JOINED_BYTES];
+    char joined[RECORD_BYTES];
     size_t len = 0;
     if (!s->ssl && n_part == 1)
         return send(s->fd, part->iov_base, part->iov_len, MSG_NOSIGNAL);

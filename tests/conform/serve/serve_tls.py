@@ -15,6 +15,7 @@ import time
 
 import grpc
 
+from http2 import HELLO
 from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer, skip, tensor, wait_until
 
 if not shutil.which("openssl"):
@@ -22,6 +23,7 @@ if not shutil.which("openssl"):
 compile_bundle(more=False)
 x, want = digits()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+UPLOAD = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
 
 
 def openssl(*arguments):
@@ -206,10 +208,63 @@ def renew_keys(port, seconds):
     p.wait()
 
 
+def send_small_records(port, hello, n, seconds):
+    """Records of a byte on n connections at once, again and again."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        raws = []
+        for _ in range(n):
+            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context().wrap_bio(received, sent, server_hostname="localhost")
+            raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    raw.sendall(sent.read())
+                    received.write(raw.recv(65536))
+            for byte in hello + b"a" * 8000:
+                tls.write(bytes([byte]))
+            raws.append((raw, sent.read()))
+        for raw, data in raws:
+            raw.setblocking(False)
+        left = dict(raws)
+        while left and time.monotonic() < end:
+            for raw, data in list(left.items()):
+                try:
+                    left[raw] = data[raw.send(data[:4096]):]
+                    if not left[raw]:
+                        del left[raw]
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    del left[raw]  # the server has closed it
+        for raw, _ in raws:
+            raw.close()
+
+
+def check_small_records(s):
+    """Such connections are closed; one that sends small records now and then beside whole requests is not."""
+    tls = connect(s)
+    refused(lambda: [tls.send(b"a") for _ in range(20000)] and None)
+    with connect(s) as tls:
+        for _ in range(40):
+            for part in [LIVE[i:i + 1] for i in range(0, 20)] + [LIVE[20:]] + [LIVE * 4]:
+                tls.sendall(part)
+            got = b""
+            while got.count(b'{"live":true}') < 5:
+                part = tls.recv(65536)
+                assert part, "closed"
+                got += part
+
+
 def check_floods(s):
     """Messages of TLS itself as fast as they are taken: others are answered meanwhile."""
     for what, flood, data in (("handshakes in records of a byte", send_fragments, (s.http, fragments(), 3)),
-                              ("changes of keys", renew_keys, (s.http, 3)), ("changes of keys", renew_keys, (s.grpc, 3))):
+                              ("changes of keys", renew_keys, (s.http, 3)), ("changes of keys", renew_keys, (s.grpc, 3)),
+                              ("records of a byte", send_small_records, (s.http, UPLOAD, 20, 4)),
+                              ("records of a byte", send_small_records, (s.grpc, HELLO, 20, 4))):
         floods = [multiprocessing.Process(target=flood, args=data) for _ in range(3)]
         for p in floods:
             p.start()
@@ -301,7 +356,7 @@ def check_files():
 
 make_certificates()
 with Server("--tls-cert", "server.pem", "--tls-key", "server.key") as server:
-    for check in (check_http, check_refused, check_half_closed, check_floods, check_grpc):
+    for check in (check_http, check_refused, check_half_closed, check_small_records, check_floods, check_grpc):
         check(server)
         print(check.__name__, "ok", flush=True)
 for check in (check_clients, check_files):
