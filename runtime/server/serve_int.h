@@ -533,8 +533,7 @@ bool weft_router__is_coming(const weft_router *router, uint32_t model);
 /* Ends a change where it is; before the router is destroyed. */
 void weft_router__end_changes(weft_router *router);
 
-/* -- Control socket (control_socket.c)
- * ------------------------------------------------------------- */
+/* -- Control socket (control_socket.c) ------------------------------------------------------ */
 
 typedef struct weft_ctl weft_ctl;
 struct weft_deployment; /* deployment_int.h */
