@@ -40,6 +40,7 @@ static const uint64_t hello_ns = 10000000000u;
 static const uint64_t fresh_ns = 1000000000u;  /* a connection has so long to show its rate */
 static const uint64_t stuck_ns = 30000000000u; /* without any output taken */
 static const uint64_t scan_every_ns = 1000000000u;
+static const uint64_t notice_ns = 1000000000u; /* for clients to hear that the server ends */
 
 static void on_connection_event(void *user, uint32_t events);
 
@@ -75,6 +76,7 @@ static void destroy_connection(grpc_connection *c)
     unlink_connection(c);
     grpc->n_connection--;
     grpc->n_closing -= c->closing;
+    grpc->n_leaving -= c->leaving;
     while (c->streams)
         weft_grpc__drop_stream(c->streams);
     nghttp2_session_del(c->session);
@@ -259,11 +261,22 @@ static bool flush(grpc_connection *c)
 
 /* -- Time ----------------------------------------------------------------------------------- */
 
+static void leave_all(weft_grpc *grpc)
+{
+    for (grpc_connection *c = grpc->connections; c; c = c->next)
+        weft_grpc__leave(c);
+}
+
 static void scan_connection(grpc_connection *c, uint64_t now_ns)
 {
     if ((c->hello_deadline_ns && c->hello_deadline_ns < now_ns) ||
         (c->rest && c->rest_ns + stuck_ns < now_ns))
         close_later(c);
+    if (c->settings_deadline_ns && c->settings_deadline_ns < now_ns) {
+        c->settings_deadline_ns = 0;
+        (void)nghttp2_session_terminate_session(c->session, NGHTTP2_SETTINGS_TIMEOUT);
+        weft_grpc__mark_dirty(c);
+    }
     for (grpc_stream *s = c->streams; s; s = s->next) {
         if (s->state == GRPC_RUNNING || s->deadline_ns > now_ns)
             continue;
@@ -288,6 +301,8 @@ static uint64_t on_idle(void *user)
         for (grpc_connection *c = grpc->connections; c; c = c->next)
             scan_connection(c, now_ns);
     }
+    if (grpc->leave_by_ns && grpc->leave_by_ns <= now_ns)
+        leave_all(grpc);
     while (grpc->dirty) {
         grpc_connection *c = grpc->dirty;
         grpc->dirty = c->next_dirty;
@@ -297,7 +312,7 @@ static uint64_t on_idle(void *user)
     }
     bool timed = false;
     for (grpc_connection *c = grpc->connections; c && !timed; c = c->next)
-        timed = c->n_stream > 0 || c->rest || c->hello_deadline_ns;
+        timed = c->n_stream > 0 || c->rest || c->hello_deadline_ns || c->settings_deadline_ns;
     if (!timed)
         return UINT64_MAX;
     return grpc->next_scan_ns > now_ns ? grpc->next_scan_ns - now_ns : 0;
@@ -419,29 +434,27 @@ int weft_grpc__port(const weft_grpc *grpc)
     return grpc->listener.port;
 }
 
-/* Running calls are answered; requests that are not whole are refused. nghttp2 ignores new streams
- * after GOAWAY, which tells clients that they may retry elsewhere. */
+/* A GOAWAY that names no last stream, then a PING: what the client sends before it acknowledges the
+ * PING, it began before it knew. The second GOAWAY follows then (RFC 9113, section 6.8). */
 void weft_grpc__drain(weft_grpc *grpc)
 {
-    grpc->draining = true;
+    grpc->leave_by_ns = weft_clock__now_ns() + notice_ns;
     weft_listener__close(&grpc->listener);
     for (grpc_connection *c = grpc->connections; c; c = c->next) {
-        for (grpc_stream *s = c->streams; s; s = s->next)
-            if (s->state == GRPC_RECEIVING)
-                weft_grpc__refuse_stream(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
-            else if (s->state == GRPC_HEADERS)
-                nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id,
-                                          NGHTTP2_REFUSED_STREAM);
-        nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
-                              nghttp2_session_get_last_proc_stream_id(c->session), NGHTTP2_NO_ERROR,
-                              NULL, 0);
+        if (c->hello_deadline_ns || nghttp2_submit_shutdown_notice(c->session) != 0)
+            weft_grpc__leave(c);
         weft_grpc__mark_dirty(c);
     }
 }
 
+bool weft_grpc__is_closed(const weft_grpc *grpc)
+{
+    return grpc->n_leaving == grpc->n_connection;
+}
+
 bool weft_grpc__is_idle(const weft_grpc *grpc)
 {
-    if (grpc->n_running > 0)
+    if (grpc->n_running > 0 || grpc->dirty)
         return false;
     for (const grpc_connection *c = grpc->connections; c; c = c->next)
         if (c->n_stream > 0 || c->rest)

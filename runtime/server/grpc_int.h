@@ -163,7 +163,8 @@ struct weft_grpc {
     uint32_t max_connections;
     weft_peers peers;
     weft_offload *offload; /* for large messages */
-    bool draining;
+    uint64_t leave_by_ns;  /* draining: all calls are refused after this time; 0: not draining */
+    uint32_t n_leaving;    /* connections that begin no more calls */
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
     uint8_t *in, *out; /* buffers shared by all connections */
@@ -186,7 +187,9 @@ struct grpc_connection {
     uint64_t rest_ns; /* when the socket last took some of the rest */
     grpc_stream *streams;
     uint32_t n_stream, n_running;
-    uint64_t hello_deadline_ns; /* for the first HTTP/2 frame; 0: it has arrived */
+    uint64_t hello_deadline_ns;    /* for the first HTTP/2 frame; 0: it has arrived */
+    uint64_t settings_deadline_ns; /* for the acknowledgement of the server's; 0: not awaited */
+    bool leaving;                  /* was told the last stream that is answered */
     /* Bytes of messages, either way, since the last request became whole or was answered. */
     uint64_t moved, moved_ns;
     /* Streams that the server reset, as a bucket that leaks. */
@@ -230,6 +233,9 @@ void weft_grpc__set_callbacks(nghttp2_session_callbacks *callbacks);
 void weft_grpc__drop_stream(grpc_stream *stream);
 /* Answers with an error before the whole request was received. */
 void weft_grpc__refuse_stream(grpc_stream *stream, weft_grpc_status status, const char *text);
+/* While draining, the client has heard of it: calls that begin from now on are not answered, and
+ * those that are not whole are refused. */
+void weft_grpc__leave(grpc_connection *connection);
 /* Has the output of the connection written before the loop waits. */
 void weft_grpc__mark_dirty(grpc_connection *connection);
 

@@ -14,6 +14,8 @@ enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32, SLOWEST_BYTES_PER_S
 static const uint64_t grace_ns = 30000000000u;
 
 /* Streams that the server resets for faults of the client: so many at once, then per second. */
+static const uint64_t settings_ns = 10000000000u;
+
 enum { RESETS_MAX = 1000, RESETS_PER_S = 100 };
 
 void weft_grpc__mark_dirty(grpc_connection *c)
@@ -325,8 +327,8 @@ static void end_headers(grpc_stream *s)
         refuse(s, "200", WEFT_GRPC_UNIMPLEMENTED, "unknown method");
     else if (s->timeout_wrong)
         refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "grpc-timeout is malformed");
-    else if (is_admitted(s) && s->grpc->draining)
-        refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
+    else
+        (void)is_admitted(s);
 }
 
 /* -- Messages ------------------------------------------------------------------------------- */
@@ -471,10 +473,43 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return s->header_bytes > 4 * HEADER_BYTES_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
+/* Running calls are answered; requests that are not whole are refused. nghttp2 ignores new streams
+ * after GOAWAY, which tells clients that they may retry elsewhere. */
+void weft_grpc__leave(grpc_connection *c)
+{
+    if (c->leaving)
+        return;
+    c->leaving = true;
+    c->grpc->n_leaving++;
+    for (grpc_stream *s = c->streams; s; s = s->next)
+        if (s->state == GRPC_RECEIVING)
+            weft_grpc__refuse_stream(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
+        else if (s->state == GRPC_HEADERS)
+            nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_REFUSED_STREAM);
+    nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
+                          nghttp2_session_get_last_proc_stream_id(c->session), NGHTTP2_NO_ERROR,
+                          NULL, 0);
+    weft_grpc__mark_dirty(c);
+}
+
+/* What a frame tells of the connection. */
+static void note_frame(grpc_connection *c, const nghttp2_frame *frame)
+{
+    bool acknowledges = frame->hd.flags & NGHTTP2_FLAG_ACK;
+    if (c->hello_deadline_ns) {
+        c->hello_deadline_ns = 0;
+        c->settings_deadline_ns = weft_clock__now_ns() + settings_ns;
+    }
+    if (frame->hd.type == NGHTTP2_SETTINGS && acknowledges)
+        c->settings_deadline_ns = 0;
+    if (frame->hd.type == NGHTTP2_PING && acknowledges && c->grpc->leave_by_ns)
+        weft_grpc__leave(c);
+}
+
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     grpc_connection *c = user;
-    c->hello_deadline_ns = 0;
+    note_frame(c, frame);
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
         return 0;
     grpc_stream *s = stream_of(session, frame->hd.stream_id);
@@ -512,8 +547,13 @@ static void count_reset(nghttp2_session *session, grpc_connection *c)
 
 static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
+    static const uint8_t mark[8] = "leaving";
+    grpc_connection *c = user;
+    if (frame->hd.type == NGHTTP2_GOAWAY && c->grpc->leave_by_ns && !c->leaving &&
+        nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, mark) != 0)
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
-        count_reset(session, user);
+        count_reset(session, c);
     bool ends = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                 frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
     /* The answer was sent before the request was whole: the client need not send the rest. */

@@ -740,8 +740,15 @@ void weft_router__destroy(weft_router *router)
     free(router);
 }
 
+void weft_router__leave(weft_router *router)
+{
+    router->leaving = true;
+}
+
 void weft_router__drain(weft_router *router)
 {
+    if (router->draining)
+        return;
     router->draining = true;
     dispatch(router);
 }

@@ -378,7 +378,7 @@ struct weft_router {
     bool *shares;         /* by model: scratch of admission.c */
     weft_line *line;      /* the same */
     double virtual_ns;    /* of the model that got a worker last, when it did */
-    bool draining;
+    bool leaving, draining;
     weft_loop_source source; /* answers in shared memory */
     char failure[WORKER_WHY_MAX];
 };

@@ -134,7 +134,7 @@ uint64_t weft_router__restarts(const weft_router *router)
 
 bool weft_router__is_draining(const weft_router *router)
 {
-    return router->draining;
+    return router->leaving || router->draining;
 }
 
 uint32_t weft_router__queued(const weft_router *router, uint32_t model)

@@ -188,14 +188,14 @@ static void begin_drain(server *s)
     weft_notify__send(s->notify, "STOPPING=1\nSTATUS=answers the requests that it has accepted");
     weft_http__drain(s->http);
     weft_grpc__drain(s->grpc);
-    weft_router__drain(s->router);
+    weft_router__leave(s->router);
     weft_deployment__drain(s->deployment);
 }
 
 static bool is_drained(const server *s)
 {
-    return weft_router__is_idle(s->router) && weft_http__is_idle(s->http) &&
-           weft_grpc__is_idle(s->grpc);
+    return weft_grpc__is_closed(s->grpc) && weft_router__is_idle(s->router) &&
+           weft_http__is_idle(s->http) && weft_grpc__is_idle(s->grpc);
 }
 
 /* Ends the remaining requests with 503 and waits up to last_answers_ns for those answers to be
@@ -224,6 +224,9 @@ static weft_err run(server *s, weft_diag *diag)
                 "%s", failure);
         if (s->n_signals == 1 && s->drain_until_ns == 0)
             begin_drain(s);
+        /* Requests that are on their way when clients hear of the end are answered. */
+        if (s->drain_until_ns && weft_grpc__is_closed(s->grpc))
+            weft_router__drain(s->router);
         if (s->drain_until_ns && is_drained(s))
             return WEFT_ERR_OK;
         if (s->drain_until_ns && weft_clock__now_ns() > s->drain_until_ns)

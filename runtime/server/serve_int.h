@@ -477,8 +477,11 @@ uint64_t weft_router__joint_executions(const weft_router *router);
 void weft_router__submit(weft_router *router, weft_request *request);
 /* The client is gone, so the answer is not needed. `done` is called inside. */
 void weft_router__abandon(weft_router *router, weft_request *request);
+/* The server is about to end: nothing is ready any more. Requests are still taken. */
+void weft_router__leave(weft_router *router);
 /* Refuses requests submitted from now on. */
 void weft_router__drain(weft_router *router);
+/* Either was called. */
 bool weft_router__is_draining(const weft_router *router);
 /* Whether no request is queued or running. */
 bool weft_router__is_idle(const weft_router *router);
@@ -577,7 +580,11 @@ WEFT_MUST_USE weft_err weft_grpc__create(const weft_serve_options *options, cons
                                          weft_router *router, weft_loop *loop, weft_diag *diag,
                                          weft_grpc **out);
 int weft_grpc__port(const weft_grpc *grpc);
+/* Accepts no new connections, and tells clients to begin no new calls. Those that are on their way
+ * are answered until clients have had the time to hear of it. */
 void weft_grpc__drain(weft_grpc *grpc);
+/* Whether that is so: no new calls are taken. */
+bool weft_grpc__is_closed(const weft_grpc *grpc);
 bool weft_grpc__is_idle(const weft_grpc *grpc);
 void weft_grpc__destroy(weft_grpc *grpc);
 

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 from http2 import (ACK, CONTINUATION, DATA, EMPTY, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INFER, LIVE, PING, PRIORITY,
-                   PUSH, RST, SETTINGS, WINDOW, Connection, frame, infer_message, literal, number)
+                   PUSH, RST, SETTINGS, SETTINGS_TIMEOUT, WINDOW, Connection, frame, infer_message, literal, number)
 from serving import Server, compile_bundle, digits, is_close, is_sanitized, wait_until
 
 compile_bundle(more=False)
@@ -175,6 +175,7 @@ def check_floods():
     """The client sends for some seconds, and reads when the server does not take more."""
     with Server() as s:
         infer(s)
+        silent, since = Connection(s), time.monotonic()
         before = descriptors(s)
         for name, parts, must_end in FLOODS:
             memory, cpu = memory_mib(s), cpu_s(s)
@@ -190,6 +191,9 @@ def check_floods():
             assert ended or not must_end, name
             assert not watch.failed, (name, watch.failed[:3])
             assert watch.largest < memory + 100 + KEPT_MIB, name
+        # A client that never acknowledges the server's settings (section 6.5.3 of RFC 9113).
+        frames = silent.frames(max(1, 13 - (time.monotonic() - since)))
+        assert frames[-1] is None and goaway_code(frames) == SETTINGS_TIMEOUT, frames
         infer(s)
         wait_until(lambda: descriptors(s) <= before + 1)
 

@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 
+import http2
 import numpy as np
 import serving
 from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer, tensor, wait_until
@@ -122,6 +123,52 @@ def reachable(port):
         return True
     except OSError:
         return False
+
+
+def call(connection, stream, path, message):
+    connection.send(http2.frame(http2.HEADERS, http2.END_HEADERS, stream, path) +
+                    http2.frame(http2.DATA, http2.END_STREAM, stream, message))
+
+
+def frames_until(connection, kind, stream):
+    """Frames up to the first of this kind and stream, or to the end."""
+    frames = [connection.frame()]
+    while frames[-1] and (frames[-1][0], frames[-1][2]) != (kind, stream):
+        frames.append(connection.frame())
+    return frames
+
+
+def goaways(frames):
+    """Last stream and code."""
+    return [struct.unpack(">II", f[3][:8]) for f in frames if f and f[0] == http2.GOAWAY]
+
+
+def check_two_steps():
+    """At SIGTERM a gRPC client is told to begin no more calls; what it sends before it has heard so is answered, what it
+    sends later is not. Half-sent calls are refused then, and a client that does not answer has a second."""
+    for acknowledges in (True, False):
+        server = Server()
+        c = http2.Connection(server)
+        c.send(http2.frame(http2.SETTINGS, http2.ACK, 0))
+        call(c, 1, http2.LIVE, http2.EMPTY)
+        frames_until(c, http2.DATA, 1)
+        c.send(http2.frame(http2.HEADERS, http2.END_HEADERS, 3, http2.INFER))
+        start = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        frames = frames_until(c, http2.PING, 0)
+        assert frames[-1] and goaways(frames) == [(2**31 - 1, 0)], frames
+        mark = frames[-1][3]
+        if acknowledges:
+            call(c, 5, http2.INFER, http2.infer_message(x[:1]))
+            frames = frames_until(c, http2.DATA, 5)
+            assert frames[-1] and not goaways(frames), frames
+            c.send(http2.frame(http2.PING, http2.ACK, 0, mark))
+            call(c, 7, http2.INFER, http2.infer_message(x[:1]))
+        frames = frames_until(c, http2.WINDOW, 99)
+        assert goaways(frames) == [(5 if acknowledges else 3, 0)] and frames[-1] is None, frames
+        assert {f[2] for f in frames if f and f[0] in (http2.HEADERS, http2.DATA)} - {5} == {3}, frames
+        assert acknowledges or time.monotonic() - start > 0.9
+        assert server.process.wait(10) == 0, server.text()
 
 
 def check_drain_timeout():
@@ -281,7 +328,7 @@ def answers(s):
         return False
 
 
-for check in (check_broken, check_drain, check_accepted_are_answered, check_drain_timeout, check_late,
+for check in (check_broken, check_drain, check_two_steps, check_accepted_are_answered, check_drain_timeout, check_late,
               check_never_ready, check_files, check_held_bytes):
     check()
     print(check.__name__, "ok", flush=True)
