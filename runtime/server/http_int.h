@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 typedef struct http_connection http_connection;
+typedef struct http_exchange http_exchange;
 
 /* -- Ports and connections ------------------------------------------------------------------ */
 
@@ -52,6 +53,9 @@ typedef struct http_counts {
 #undef COUNT
 } http_counts;
 
+/* Scrapers may take so much of the loop's time at once. */
+enum { HTTP_SCRAPES_BURST_NS = 50000000 };
+
 /* What scrapes of metrics cost. */
 typedef struct http_scrapes {
     uint64_t at_ns, spent_ns; /* spent_ns: as a bucket that leaks */
@@ -69,6 +73,7 @@ struct weft_http {
     weft_offload *heavy;         /* for those that take long, so that others do not wait for them */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     http_scrapes scrapes;
+    http_exchange *lists; /* being written, the oldest first */
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies, tensors and answers, over all exchanges */
     uint64_t read_ns;              /* when the last bytes of a body arrived */
@@ -85,8 +90,16 @@ struct weft_http {
 
 /* -- One exchange (http_exchange.c) --------------------------------------------------------- */
 
-typedef struct http_exchange http_exchange;
 typedef struct http_route http_route;
+
+/* An answer that is written in parts (http_lists.c). */
+typedef struct http_list {
+    bool is_metrics; /* else statistics */
+    bool waits;      /* in the list of the transport */
+    weft_list_place at;
+    weft_buf text;
+    http_exchange *next;
+} http_list;
 
 struct http_exchange {
     weft_http *http;
@@ -100,6 +113,7 @@ struct http_exchange {
     const http_route *route; /* NULL: none was found, the exchange has its error */
     char *name;              /* what "?" of the route names; owned; NULL: nothing */
     weft_operation_wait operation;
+    http_list list;
     uint32_t model;     /* of the route, held; UINT32_MAX: none */
     bool any_version;   /* the path names none */
     bool in_use;        /* weft_router__begin_use */
@@ -174,6 +188,13 @@ void weft_http__run(http_exchange *x);
 /* A line of the access log for an exchange that is answered; inferences have theirs by the router.
  */
 void weft_http__log(const http_exchange *x);
+/* -- Long lists (http_lists.c) -- */
+/* Answers with statistics or metrics, now or later: the exchange waits then. */
+void weft_http__begin_list(http_exchange *x, bool is_metrics);
+/* Its client is gone. */
+void weft_http__leave_list(http_exchange *x);
+/* Goes on with those that are under way. */
+void weft_http__write_lists(weft_http *http);
 /* -- The model repository (http_repository.c) -- */
 /* Loads or unloads model x->name; the exchange waits for the end. */
 void weft_http__change_model(http_exchange *x, bool loads);

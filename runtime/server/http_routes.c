@@ -67,8 +67,7 @@ static void get_model_config(const target *t)
 
 static void get_stats(const target *t)
 {
-    const weft_oip_filter filter = {t->model, t->any_version, visible(t->x)};
-    reply_json(t, weft_oip__model_stats(t->router, &filter));
+    weft_http__begin_list(t->x, false);
 }
 
 static void post_index(const target *t)
@@ -158,7 +157,8 @@ void weft_http__abandon(http_exchange *x)
 {
     x->resume = NULL;
     x->connection = NULL;
-    if (x->operation.operation) {
+    if (x->operation.operation || x->list.waits) {
+        weft_http__leave_list(x);
         weft_deployment__forget(&x->operation);
         weft_http__free_exchange(x);
     } else if (!x->offloaded)
@@ -339,35 +339,19 @@ static void post_infer(const target *t)
 
 /* -- Metrics -------------------------------------------------------------------------------- */
 
-static char *write_metrics(weft_http *http)
-{
-    weft_buf text = {0};
-    weft_metrics__write(http->router, http->options->nv_metrics, &text);
-    weft_http__write_metrics(http, &text);
-    weft_reload__write_metrics(http->front.reload, &text);
-    weft_spans__write_metrics(http->front.spans, &text);
-    weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, &text);
-    if (text.failed)
-        weft_buf_finish(&text);
-    return text.at;
-}
-
-/* The metrics of many models take long to write. Scrapers that ask all the time get at most a tenth
- * of the loop's time: above, they get the text that was written last. */
+/* Scrapers that ask all the time get at most a tenth of the loop's time: above, they get the text
+ * that was written last. */
 static void get_metrics(const target *t)
 {
-    static const uint64_t burst_ns = 50000000, share = 10;
+    enum { SHARE = 10 };
     http_scrapes *s = &t->x->http->scrapes;
-    uint64_t now_ns = weft_clock__now_ns(), paid_ns = (now_ns - s->at_ns) / share;
+    uint64_t now_ns = weft_clock__now_ns(), paid_ns = (now_ns - s->at_ns) / SHARE;
     s->spent_ns = s->spent_ns > paid_ns ? s->spent_ns - paid_ns : 0;
     s->at_ns = now_ns;
-    char *text = s->spent_ns > burst_ns && s->last ? strdup(s->last) : write_metrics(t->x->http);
-    if (s->spent_ns <= burst_ns) {
-        s->spent_ns += weft_clock__now_ns() - now_ns;
-        free(s->last);
-        s->last = text && s->spent_ns > burst_ns ? strdup(text) : NULL;
-    }
-    weft_http__reply(t->x, 200, text, "text/plain; version=0.0.4; charset=utf-8");
+    if (s->spent_ns <= HTTP_SCRAPES_BURST_NS || !s->last)
+        weft_http__begin_list(t->x, true);
+    else
+        weft_http__reply(t->x, 200, strdup(s->last), "text/plain; version=0.0.4; charset=utf-8");
 }
 
 /* -- The table ------------------------------------------------------------------------------ */

@@ -20,12 +20,19 @@ static double value_of(const weft_model_stats *s, size_t which, bool nv)
     return values[which][nv];
 }
 
-static void put_family(const weft_router *router, size_t which, bool nv, weft_buf *out)
+/* Some of the models. */
+typedef struct model_range {
+    uint32_t from, to;
+} model_range;
+
+static void put_family(const weft_router *router, size_t which, bool nv, model_range models,
+                       weft_buf *out)
 {
     const char *name = nv ? metrics[which].nv_name : metrics[which].name;
-    weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[which].help, name,
-                    metrics[which].type);
-    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
+    if (models.from == 0)
+        weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, metrics[which].help, name,
+                        metrics[which].type);
+    for (uint32_t i = models.from; i < models.to; i++) {
         const weft_model_ref ref = weft_router__model(router, i);
         if (!weft_router__is_shown(router, i) || weft_router__is_app(router, i))
             continue;
@@ -58,14 +65,16 @@ static void put_histogram(const char *name, const weft_model_ref *ref, const wef
                     (unsigned long long)n);
 }
 
-static void put_histograms(const weft_router *router, bool queued, weft_buf *out)
+static void put_histograms(const weft_router *router, bool queued, model_range models,
+                           weft_buf *out)
 {
     const char *name = queued ? "weft_queue_duration_seconds" : "weft_request_duration_seconds";
-    weft_buf_printf(out, "# HELP %s %s\n# TYPE %s histogram\n", name,
-                    queued ? "Time of successful requests in the queue"
-                           : "Time from arrival to answer of successful requests",
-                    name);
-    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
+    if (models.from == 0)
+        weft_buf_printf(out, "# HELP %s %s\n# TYPE %s histogram\n", name,
+                        queued ? "Time of successful requests in the queue"
+                               : "Time from arrival to answer of successful requests",
+                        name);
+    for (uint32_t i = models.from; i < models.to; i++) {
         const weft_model_stats *s = weft_router__stats(router, i);
         const weft_model_ref ref = weft_router__model(router, i);
         if (weft_router__is_shown(router, i) && !weft_router__is_app(router, i))
@@ -112,15 +121,8 @@ static void put_apps(const weft_router *router, weft_buf *out)
     }
 }
 
-void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out)
+static void put_server(const weft_router *router, weft_buf *out)
 {
-    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
-        put_family(router, i, false, out);
-        if (nv_names && metrics[i].nv_name[0])
-            put_family(router, i, true, out);
-    }
-    put_histograms(router, false, out);
-    put_histograms(router, true, out);
     put_apps(router, out);
     weft_buf_printf(out,
                     "# HELP weft_workers Worker processes\n# TYPE weft_workers gauge\n"
@@ -135,4 +137,29 @@ void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out
                     "# TYPE weft_joint_executions_total counter\n"
                     "weft_joint_executions_total %llu\n",
                     (unsigned long long)weft_router__joint_executions(router));
+}
+
+bool weft_metrics__write_part(const weft_router *router, bool nv_names, weft_list_place *at,
+                              weft_buf *out)
+{
+    enum { AT_ONCE = 16, FAMILIES = sizeof metrics / sizeof metrics[0] };
+    uint32_t n = weft_router__model_count(router), which = at->part / 2;
+    bool second = at->part % 2;
+    /* There may be fewer models than when the part before was written. */
+    uint32_t from = at->model < n ? at->model : n;
+    const model_range models = {from, n - from > AT_ONCE ? from + AT_ONCE : n};
+    if (which > FAMILIES) {
+        put_server(router, out);
+        return false;
+    }
+    if (which == FAMILIES)
+        put_histograms(router, second, models, out);
+    else if (!second || (nv_names && metrics[which].nv_name[0]))
+        put_family(router, which, second, models, out);
+    at->model = models.to;
+    if (at->model >= n) {
+        at->model = 0;
+        at->part++;
+    }
+    return true;
 }

@@ -61,7 +61,10 @@ typedef struct weft_oip_filter {
 } weft_oip_filter;
 
 bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *filter, uint32_t model);
-char *weft_oip__model_stats(const weft_router *router, const weft_oip_filter *filter);
+/* Appends the next part of the statistics, from model *at on, which it moves. false: they are
+ * whole, or there is no memory (out->failed). */
+bool weft_oip__write_stats(const weft_router *router, const weft_oip_filter *filter, uint32_t *at,
+                           weft_buf *out);
 /* `ready`: only models that are ready; `folder`: also bundles there that are not loaded; may be
  * NULL. */
 char *weft_oip__repository_index(const weft_router *router, const weft_oip_filter *filter,
@@ -72,9 +75,15 @@ char *weft_oip__error(const char *text);
 int64_t weft_oip__shown_dim(weft_dim dim);
 const char *const *weft_oip__extensions(size_t *out_n);
 
-/* Writes the metrics of models and server in Prometheus text format 0.0.4; nv_names: also under
- * Triton's names. */
-void weft_metrics__write(const weft_router *router, bool nv_names, weft_buf *out);
+/* Where a long list goes on. Zeroed: at its start. */
+typedef struct weft_list_place {
+    uint32_t part, model;
+} weft_list_place;
+
+/* Appends the next part of the metrics of models and server in Prometheus text format 0.0.4, and
+ * moves the place; nv_names: also under Triton's names. false: they are whole. */
+bool weft_metrics__write_part(const weft_router *router, bool nv_names, weft_list_place *at,
+                              weft_buf *out);
 
 /* Meters of the GPUs and MIG instances of the slices (metrics_gpu.c). */
 typedef struct weft_metrics_meters weft_metrics_meters;

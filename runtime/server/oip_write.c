@@ -368,13 +368,27 @@ bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *f, ui
     return asked && (!f->patterns || weft_key__names_model(f->patterns, name));
 }
 
-char *weft_oip__model_stats(const weft_router *router, const weft_oip_filter *filter)
+bool weft_oip__write_stats(const weft_router *router, const weft_oip_filter *filter, uint32_t *at,
+                           weft_buf *out)
 {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < weft_router__model_count(router); i++)
-        if (weft_oip__is_listed(router, filter, i))
-            json_array_append_new(list, pack_stats(router, i));
-    return dump(json_pack("{s:o}", "model_stats", list));
+    enum { AT_ONCE = 16 };
+    if (out->len == 0)
+        weft_buf_puts(out, "{\"model_stats\":[");
+    for (int n = 0; n < AT_ONCE && !out->failed && *at < weft_router__model_count(router); ++*at) {
+        if (!weft_oip__is_listed(router, filter, *at))
+            continue;
+        char *text = dump(pack_stats(router, *at));
+        if (out->at[out->len - 1] == '}')
+            weft_buf_putc(out, ',');
+        weft_buf_puts(out, text ? text : "");
+        out->failed = out->failed || !text;
+        free(text);
+        n++;
+    }
+    if (*at < weft_router__model_count(router) && !out->failed)
+        return true;
+    weft_buf_puts(out, "]}");
+    return false;
 }
 
 typedef struct index_list {

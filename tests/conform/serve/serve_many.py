@@ -1,0 +1,114 @@
+# needs: numpy
+"""A thousand models: statistics, the index and metrics are whole, for several clients at once, while requests run and
+clients leave in the middle."""
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE_DIR"], "tests", "support"))
+from http2 import DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, Connection, frame, head  # noqa: E402
+from onnx_file import Graph, Node, Port  # noqa: E402
+from serving import WEFT, Server, tensor, wait_until  # noqa: E402
+
+MODELS = [f"model-{i:04d}" for i in range(1000)]
+
+
+def compile_models():
+    g = Graph(opset=17)
+    g.inputs.append(Port("x", "float32", ["N", 4]))
+    g.nodes.append(Node("Relu", ["x"], ["y"]))
+    g.outputs.append(Port("y", "float32"))
+    g.save("tiny.onnx")
+    with open("many.yaml", "w") as f:
+        f.write("models:\n" + "".join(f"  - name: {m}\n    file: tiny.onnx\n" for m in MODELS))
+    subprocess.run([WEFT, "compile", "many.yaml", "-o", "many.weft"], check=True)
+
+
+def check_stats(s, counts=None):
+    status, got = s.get("/v2/models/stats")
+    assert status == 200 and [m["name"] for m in got["model_stats"]] == MODELS
+    for name, n in (counts or {}).items():
+        assert got["model_stats"][MODELS.index(name)]["inference_stats"]["success"]["count"] == n
+    status, got = s.get("/v2/models/model-0999/stats")
+    assert status == 200 and [m["name"] for m in got["model_stats"]] == ["model-0999"]
+
+
+def check_metrics(s):
+    """Each family has its head once, and a sample of each model, or a histogram."""
+    text = s.request("GET", "/metrics", port=s.metrics)[2].decode()
+    families = {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            name = line.split()[2]
+            assert name not in families, name
+            families[name] = []
+        elif not line.startswith("#"):
+            sample, labels = re.match(r"([a-z_]+)(?:\{(.*?)\})? \S+$", line).groups()
+            assert sample in (name, name + "_bucket", name + "_sum", name + "_count"), (name, line)
+            model = re.search(r'model="([^"]*)"', labels or "")
+            if model and not sample.endswith(("_bucket", "_sum")):
+                families[name].append(model.group(1))
+    of_models = [f for f in families.values() if f]
+    assert len(of_models) > 10 and all(f == MODELS for f in of_models), {k: len(v) for k, v in families.items()}
+
+
+def check_grpc(s):
+    c = Connection(s, timeout=20)
+    c.send(frame(HEADERS, END_HEADERS, 1, head(b"ModelStatistics")) + frame(DATA, END_STREAM, 1, EMPTY))
+    data = b""
+    while (f := c.frame())[0] not in (DATA, HEADERS) or not f[1] & END_STREAM:
+        data += f[3] if f[0] == DATA else b""
+    assert [m.decode() for m in re.findall(rb"model-\d{4}", data)] == MODELS
+    c.close()
+
+
+def check_together(s):
+    problems = []
+
+    def again(check):
+        try:
+            for _ in range(5):
+                check(s)
+        except Exception as problem:
+            problems.append(repr(problem))
+
+    clients = [threading.Thread(target=again, args=(c,)) for c in (check_stats, check_metrics, check_grpc) * 2]
+    for c in clients:
+        c.start()
+    x = np.array([[-1, 2, -3, 4]], "f4")
+    asked = {}
+    while any(c.is_alive() for c in clients):
+        name = MODELS[len(asked) % len(MODELS)]
+        status, got = s.infer(name, {"inputs": [tensor("x", x)]})
+        assert status == 200 and (got["outputs"][0]["array"] == [[0, 2, 0, 4]]).all()
+        asked[name] = asked.get(name, 0) + 1
+    assert not problems, problems[0]
+    check_stats(s, asked)
+
+
+def check_left(s):
+    """Clients that ask and leave, at once or after a while."""
+    before = len(os.listdir(f"/proc/{s.process.pid}/fd"))
+    for i in range(60):
+        raw = s.raw_socket()
+        raw.sendall(b"GET /v2/models/stats HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        time.sleep(i % 6 * 0.002)
+        raw.close()
+    check_stats(s)
+    wait_until(lambda: len(os.listdir(f"/proc/{s.process.pid}/fd")) <= before)
+    assert "weft_http_held_bytes 0\n" in s.request("GET", "/metrics", port=s.metrics)[2].decode()
+
+
+compile_models()
+with Server(bundle="many.weft") as server:
+    status, _, index = server.request("POST", "/v2/repository/index")
+    assert status == 200 and [m["name"] for m in json.loads(index)] == MODELS
+    for check in (check_stats, check_metrics, check_grpc, check_together, check_left):
+        check(server)
+        print(check.__name__, "ok", flush=True)
