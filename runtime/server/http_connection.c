@@ -559,7 +559,8 @@ static void receive(http_connection *c)
 static void on_event(void *user, uint32_t events)
 {
     http_connection *c = user;
-    bool gone = events & (EPOLLERR | EPOLLHUP);
+    bool gone = events & (EPOLLERR | EPOLLHUP) ||
+                (events & EPOLLRDHUP && weft_stream__is_fresh(&c->stream));
     if (c->state == HTTP_RUNNING && !gone) {
         /* A client that has closed its side counts as gone: most have given up, and a queue of such
          * requests would delay those of others. Bytes of a pipelined request wait. */
@@ -634,8 +635,10 @@ void weft_http__add_connection(http_port *port, int fd, weft_peer *peer)
         close_connection(c);
         return;
     }
-    /* Most clients have sent their request already. */
-    on_event(c, EPOLLIN);
+    /* Most clients have sent their request already. Handshakes wait for their turn behind those of
+     * connections that came before: a turn has a short time for all. */
+    if (!c->stream.ssl)
+        on_event(c, EPOLLIN);
 }
 
 void weft_http__close_all(http_port *port)

@@ -24,8 +24,10 @@
 enum {
     RECORD_BYTES = 16384,
     VERIFY_DEPTH = 4,
-    STEP_BYTES = 8 << 10,        /* of the client's, in one step of a handshake */
-    READS_MAX = 128,             /* of a handshake: a client could send it in records of a byte */
+    STEP_BYTES = 8 << 10, /* of the client's, in one step of a handshake */
+    READS_MAX = 128,      /* of a handshake */
+    SMALL_READS_MAX = 32, /* of a handshake that comes in records of a few bytes */
+    SMALL_READ_BYTES = 16,
     RECORDS_MAX = 16,            /* in one read */
     WASTE_FREE_BYTES = 32 << 10, /* heads, tags and messages of TLS itself that a client may send */
     WASTE_RATIO = 8              /* and more, for each byte of its requests */
@@ -250,10 +252,18 @@ static ssize_t refuse(void)
     return -1;
 }
 
+/* Whether a handshake has taken too many reads. */
+static bool drags_on(const weft_stream *s)
+{
+    uint64_t received = BIO_number_read(SSL_get_rbio(s->ssl));
+    return s->n_read > READS_MAX ||
+           (s->n_read > SMALL_READS_MAX && received < (uint64_t)s->n_read * SMALL_READ_BYTES);
+}
+
 /* What a step of a handshake may still read. */
 typedef struct step_budget {
     size_t left;
-    uint32_t *n_read;
+    weft_stream *stream;
 } step_budget;
 
 /* Before and after reads of a handshake. */
@@ -265,14 +275,14 @@ static long limit_reads(BIO *bio, int operation, const char *at, size_t len, int
     (void)len;
     (void)i;
     (void)l;
-    if (operation == BIO_CB_READ && (b->left == 0 || *b->n_read > READS_MAX)) {
+    if (operation == BIO_CB_READ && (b->left == 0 || drags_on(b->stream))) {
         BIO_clear_retry_flags(bio);
         BIO_set_retry_read(bio);
         return -1;
     }
     if (operation == (BIO_CB_READ | BIO_CB_RETURN) && result > 0 && processed) {
         b->left -= *processed < b->left ? *processed : b->left;
-        ++*b->n_read;
+        b->stream->n_read++;
     }
     return result;
 }
@@ -282,7 +292,7 @@ static int step_handshake(weft_stream *s)
 {
     BIO *bio = SSL_get_rbio(s->ssl);
     uint64_t start_ns = weft_clock__now_ns();
-    step_budget budget = {.left = STEP_BYTES, .n_read = &s->n_read};
+    step_budget budget = {.left = STEP_BYTES, .stream = s};
     BIO_set_callback_arg(bio, (char *)&budget);
     BIO_set_callback_ex(bio, limit_reads);
     ERR_clear_error();
@@ -313,7 +323,7 @@ static bool shake_hands(weft_stream *s, bool writing, ssize_t *out)
         s->shaken = BIO_number_read(SSL_get_rbio(s->ssl));
     if (done != 1)
         *out = result_of(s, done, writing ? SSL_ERROR_WANT_READ : SSL_ERROR_WANT_WRITE, other);
-    if (done != 1 && s->n_read > READS_MAX) {
+    if (done != 1 && drags_on(s)) {
         s->failed = true;
         *out = refuse();
     }
@@ -447,6 +457,11 @@ const char *weft_stream__client(weft_stream *s)
     if (!s->client)
         s->client = read_client(s->ssl);
     return s->client && s->client[0] ? s->client : NULL;
+}
+
+bool weft_stream__is_fresh(const weft_stream *s)
+{
+    return s->ssl && s->n_read == 0;
 }
 
 bool weft_stream__has_pending(const weft_stream *s)
