@@ -13,9 +13,9 @@ enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32, SLOWEST_BYTES_PER_S
 
 static const uint64_t grace_ns = 30000000000u;
 
-/* Streams that the server resets for faults of the client: so many at once, then per second. */
-static const uint64_t settings_ns = 10000000000u;
+static const uint64_t settings_ns = 10000000000u; /* for the client to acknowledge the server's */
 
+/* Streams that the server resets for faults of the client: so many at once, then per second. */
 enum { RESETS_MAX = 1000, RESETS_PER_S = 100 };
 
 void weft_grpc__mark_dirty(grpc_connection *c)
@@ -287,16 +287,14 @@ static void take_header(grpc_stream *s, const uint8_t *name, size_t name_len, co
                                  (const char *)name, name_len, (const char *)value, len);
 }
 
-/* The gate in front of all methods. false: the call is refused. */
-static bool is_admitted(grpc_stream *s)
+/* The gate in front of all methods: may refuse the call. */
+static void admit(grpc_stream *s)
 {
     char text[WEFT_REQUEST_MESSAGE_MAX];
     weft_admission got = weft_access__admit(s->call.access, WEFT_OVER_GRPC, &s->call.presented,
                                             weft_grpc__group_of(s->method), text);
-    if (got == WEFT_ADMISSION_ADMITTED)
-        return true;
-    refuse(s, "200", (weft_grpc_status)weft_admission__grpc(got), text);
-    return false;
+    if (got != WEFT_ADMISSION_ADMITTED)
+        refuse(s, "200", (weft_grpc_status)weft_admission__grpc(got), text);
 }
 
 /* Where the call comes from, if anybody wants to know; the fields of a parent are kept. */
@@ -328,7 +326,7 @@ static void end_headers(grpc_stream *s)
     else if (s->timeout_wrong)
         refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "grpc-timeout is malformed");
     else
-        (void)is_admitted(s);
+        admit(s);
 }
 
 /* -- Messages ------------------------------------------------------------------------------- */
