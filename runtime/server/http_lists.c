@@ -10,28 +10,36 @@ static const uint64_t turn_ns = 500000;
 
 /* -- Parts ------------------------------------------------------------------------------------ */
 
-/* false: the list is whole. */
-static bool write_part(http_exchange *x)
-{
-    const weft_http *http = x->http;
-    if (x->list.is_metrics)
-        return weft_metrics__write_part(http->router, http->options->nv_metrics, &x->list.at,
-                                        &x->list.text);
-    const weft_oip_filter filter = {x->model, x->any_version,
-                                    weft_access__models(http->front.access, &x->presented)};
-    return weft_oip__write_stats(http->router, &filter, &x->list.at.model, &x->list.text);
-}
-
-/* What does not grow with the models. */
+/* What of the metrics does not grow with the models. */
 static void end_metrics(http_exchange *x)
 {
     weft_http *http = x->http;
-    http_scrapes *s = &http->scrapes;
     weft_buf *text = &x->list.text;
     weft_http__write_metrics(http, text);
     weft_reload__write_metrics(http->front.reload, text);
     weft_spans__write_metrics(http->front.spans, text);
     weft_metrics__write_gpus(http->meters, http->router, http->options->nv_metrics, text);
+}
+
+/* false: the list is whole. */
+static bool write_part(http_exchange *x)
+{
+    const weft_http *http = x->http;
+    if (x->list.is_metrics) {
+        bool more = weft_metrics__write_part(http->router, http->options->nv_metrics, &x->list.at,
+                                             &x->list.text);
+        if (!more)
+            end_metrics(x);
+        return more;
+    }
+    const weft_oip_filter filter = {x->model, x->any_version,
+                                    weft_access__models(http->front.access, &x->presented)};
+    return weft_oip__write_stats(http->router, &filter, &x->list.at.model, &x->list.text);
+}
+
+/* For scrapers that ask too often. */
+static void keep_metrics(http_scrapes *s, const weft_buf *text)
+{
     free(s->last);
     s->last = s->spent_ns > HTTP_SCRAPES_BURST_NS && !text->failed ? strdup(text->at) : NULL;
 }
@@ -40,7 +48,7 @@ static void answer(http_exchange *x)
 {
     bool metrics = x->list.is_metrics;
     if (metrics)
-        end_metrics(x);
+        keep_metrics(&x->http->scrapes, &x->list.text);
     if (x->list.text.failed)
         weft_buf_finish(&x->list.text);
     char *text = x->list.text.at;
@@ -52,12 +60,12 @@ static void answer(http_exchange *x)
 /* Writes until the list is whole (true) or the time is over, at least one part. */
 static bool write_until(http_exchange *x, uint64_t until_ns)
 {
-    bool more = true;
-    uint64_t now_ns = weft_clock__now_ns(), start_ns = now_ns;
-    while (more && (now_ns == start_ns || now_ns < until_ns)) {
+    bool more;
+    uint64_t start_ns = weft_clock__now_ns(), now_ns;
+    do {
         more = write_part(x);
         now_ns = weft_clock__now_ns();
-    }
+    } while (more && now_ns < until_ns);
     if (x->list.is_metrics)
         x->http->scrapes.spent_ns += now_ns - start_ns;
     return !more;
