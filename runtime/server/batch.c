@@ -340,6 +340,26 @@ static void add(weft_duration *d, uint64_t count, uint64_t ns)
     d->ns += ns;
 }
 
+void weft_batch__count_times(weft_model_stats *s, const weft_request *r)
+{
+    add(&s->queue, 1, r->queue_ns);
+    add(&s->compute_input, 1, r->compute_input_ns);
+    add(&s->compute_infer, 1, r->compute_infer_ns);
+    add(&s->compute_output, 1, r->compute_output_ns);
+}
+
+void weft_batch__count_end(weft_model_stats *s, const weft_request *r, uint64_t took_ns)
+{
+    bool ok = r->answer == WEFT_ANSWER_OK;
+    add(ok ? &s->success : &s->fail, 1, took_ns);
+    if (ok) {
+        weft_histogram__add(&s->duration, took_ns);
+        weft_histogram__add(&s->queued, r->queue_ns);
+    }
+    s->rejected += r->answer == WEFT_ANSWER_UNAVAILABLE || r->answer == WEFT_ANSWER_OVERLOADED;
+    s->pending--;
+}
+
 void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
                        uint64_t now_ns)
 {
@@ -363,9 +383,6 @@ void weft_batch__count(router_model *model, const router_batch *batch, const wef
         r->compute_input_ns = r->compute_output_ns = wire_ns / 2;
         r->compute_infer_ns = head->infer_ns;
         r->batch_rows = batch->padded_rows;
-        add(&s->queue, 1, r->queue_ns);
-        add(&s->compute_input, 1, r->compute_input_ns);
-        add(&s->compute_infer, 1, r->compute_infer_ns);
-        add(&s->compute_output, 1, r->compute_output_ns);
+        weft_batch__count_times(s, r);
     }
 }

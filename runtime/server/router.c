@@ -67,18 +67,8 @@ static void log_request(const weft_router *router, const weft_request *r, uint64
 /* Ends a request: counts it and calls `done`, which may submit. */
 static void finish(weft_router *router, weft_request *request)
 {
-    weft_model_stats *stats = &router->model[request->model].stats;
     uint64_t took_ns = weft_clock__now_ns() - request->arrived_ns;
-    weft_duration *d = request->answer == WEFT_ANSWER_OK ? &stats->success : &stats->fail;
-    d->count++;
-    d->ns += took_ns;
-    if (request->answer == WEFT_ANSWER_OK) {
-        weft_histogram__add(&stats->duration, took_ns);
-        weft_histogram__add(&stats->queued, request->queue_ns);
-    }
-    stats->rejected +=
-        request->answer == WEFT_ANSWER_UNAVAILABLE || request->answer == WEFT_ANSWER_OVERLOADED;
-    stats->pending--;
+    weft_batch__count_end(&router->model[request->model].stats, request, took_ns);
     router->n_pending--;
     weft_served_app__count(router, request, took_ns);
     log_request(router, request, took_ns);

@@ -18,10 +18,19 @@
 /* After this time without a batch the forecast of an idle variant is its best time. */
 static const uint64_t fresh_ms = 1000;
 
+/* How far a model can take requests. */
+typedef enum service_level {
+    LEVEL_NONE,
+    LEVEL_COMES_BACK, /* its workers are started, or started again: requests wait for them */
+    LEVEL_READY,      /* until the change under way is over */
+    LEVEL_STAYS
+} service_level;
+
 typedef struct router_app {
     const weft_bundle_app *app;
     weft_offered *count;    /* by variant */
     weft_pick_variant *now; /* by variant: scratch */
+    service_level *level;   /* the same */
     weft_pick_mean mean;
     bool servable;
 } router_app;
@@ -49,10 +58,11 @@ struct router_app *weft_served_app__create(const weft_bundle *bundle, const weft
                       .servable = check(bundle, app),
                       .mean = {.least = app->accuracy},
                       .count = calloc(app->n_variant, sizeof *a->count),
-                      .now = calloc(app->n_variant, sizeof *a->now)};
+                      .now = calloc(app->n_variant, sizeof *a->now),
+                      .level = calloc(app->n_variant, sizeof *a->level)};
     for (uint32_t k = 0; k < app->n_variant; k++)
         a->mean.most = fmax(a->mean.most, app->variant[k].accuracy);
-    if (a->count && a->now)
+    if (a->count && a->now && a->level)
         return a;
     weft_served_app__destroy(a);
     return NULL;
@@ -63,6 +73,7 @@ void weft_served_app__destroy(struct router_app *a)
     if (a) {
         free(a->count);
         free(a->now);
+        free(a->level);
     }
     free(a);
 }
@@ -127,14 +138,6 @@ static double cost_of(const weft_router *router, uint32_t model)
     return 0;
 }
 
-/* How far a model can take requests. */
-typedef enum service_level {
-    LEVEL_NONE,
-    LEVEL_COMES_BACK, /* its workers are started, or started again: requests wait for them */
-    LEVEL_READY,      /* until the change under way is over */
-    LEVEL_STAYS
-} service_level;
-
 static service_level level_of(const weft_router *router, uint32_t model)
 {
     service_level best = LEVEL_NONE;
@@ -150,19 +153,21 @@ static service_level level_of(const weft_router *router, uint32_t model)
     return best;
 }
 
-static service_level best_level(const weft_router *router, uint32_t app)
+/* Sets the level of each variant, and returns the best. */
+static service_level look_at_levels(const weft_router *router, uint32_t app)
 {
+    router_app *a = router->model[app].app;
     service_level best = LEVEL_NONE;
-    for (uint32_t i = 0; i < router->model[app].app->app->n_variant; i++) {
-        service_level at = level_of(router, variant_of(router, app, i));
-        best = at > best ? at : best;
+    for (uint32_t i = 0; i < a->app->n_variant; i++) {
+        a->level[i] = level_of(router, variant_of(router, app, i));
+        best = a->level[i] > best ? a->level[i] : best;
     }
     return best;
 }
 
 bool weft_served_app__stays(const weft_router *router, uint32_t app)
 {
-    return best_level(router, app) == LEVEL_STAYS;
+    return look_at_levels(router, app) == LEVEL_STAYS;
 }
 
 /* What each variant is now. false: none takes the sizes of the request; its answer is set. */
@@ -170,7 +175,7 @@ static bool look_at_variants(const weft_router *router, uint32_t app, weft_reque
                              double latency_us)
 {
     router_app *a = router->model[app].app;
-    service_level least = best_level(router, app);
+    service_level least = look_at_levels(router, app);
     bool any = false;
     for (uint32_t i = 0; i < a->app->n_variant; i++) {
         uint32_t model = variant_of(router, app, i);
@@ -180,8 +185,8 @@ static bool look_at_variants(const weft_router *router, uint32_t app, weft_reque
         any = any || fits;
         /* Variants that leave alone are no candidates; with the app they are. */
         bool leaves = router->model[app].shown && !m->shown;
-        service_level level = level_of(router, model);
-        if (!fits || leaves || m->n_queued >= QUEUE_MAX || level == LEVEL_NONE || level < least)
+        if (!fits || leaves || m->n_queued >= QUEUE_MAX || a->level[i] == LEVEL_NONE ||
+            a->level[i] < least)
             continue;
         uint64_t budget_ns =
             latency_us > 0 && latency_us < 1e15 ? (uint64_t)(latency_us * 1e3) : 1000000000u;
@@ -269,28 +274,15 @@ static void add_answer(weft_offered *to, const weft_request *r, uint64_t took_ns
     to->failed += !ok && !refused;
 }
 
-static void add_time(weft_duration *to, uint64_t ns)
-{
-    to->count++;
-    to->ns += ns;
-}
-
-/* The statistics that batch.c and router.c count of a model. */
+/* The statistics of an app. */
 static void add_to_app(weft_model_stats *s, const weft_request *r, uint64_t took_ns)
 {
-    s->pending--;
-    s->rejected += r->answer == WEFT_ANSWER_UNAVAILABLE || r->answer == WEFT_ANSWER_OVERLOADED;
-    add_time(r->answer == WEFT_ANSWER_OK ? &s->success : &s->fail, took_ns);
+    weft_batch__count_end(s, r, took_ns);
     if (r->answer != WEFT_ANSWER_OK)
         return;
-    weft_histogram__add(&s->duration, took_ns);
-    weft_histogram__add(&s->queued, r->queue_ns);
     s->last_inference_ms = weft_clock__wall_ms();
     s->inference_count += r->rows > 0 ? (uint64_t)r->rows : 1;
-    add_time(&s->queue, r->queue_ns);
-    add_time(&s->compute_input, r->compute_input_ns);
-    add_time(&s->compute_infer, r->compute_infer_ns);
-    add_time(&s->compute_output, r->compute_output_ns);
+    weft_batch__count_times(s, r);
 }
 
 void weft_served_app__count(weft_router *router, const weft_request *r, uint64_t took_ns)

@@ -102,6 +102,10 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
 /* Copies a worker's outputs into the requests of the batch and sets their answers. */
 void weft_batch__give(const router_model *model, router_batch *batch,
                       const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload);
+/* Adds the times of an answered request to the statistics of its model, or of an app. */
+void weft_batch__count_times(weft_model_stats *stats, const weft_request *request);
+/* The same with a request that ends, `took_ns` after its arrival, whatever its answer. */
+void weft_batch__count_end(weft_model_stats *stats, const weft_request *request, uint64_t took_ns);
 /* Adds an answered batch to the statistics of its model and requests. */
 void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
                        uint64_t now_ns);
