@@ -577,6 +577,28 @@ static void test_simulate__keeps_its_throughput_when_overloaded(void **state)
     assert_true(part_in_time(3, WEFT_SIM_ADMIT_ALL) < 0.05);
 }
 
+/* A large variant of an accuracy of 80 and a small one of 70, each on a slice of its own, and 100 s
+ * of requests to their app, whose rate and accuracy are given. */
+static const weft_sim_service *run_app(world *w, weft_set_app *app)
+{
+    static const weft_set_variant variant[] = {{"large", 80}, {"small", 70}};
+    add_model(w, "large", 0, 0);
+    add_model(w, "small", 0, 0);
+    add_point(w, 0, "3g.40gb", 1, 1, 20000);
+    add_point(w, 1, "3g.40gb", 1, 1, 5000);
+    app->name = "app";
+    app->slo_us = 100000;
+    app->variant = variant;
+    app->n_variant = 2;
+    w->problem.app = app;
+    w->problem.n_app = 1;
+    place(w, "large", 0, "3g.40gb", 0, 0, 1, 1, 50);
+    place(w, "small", 0, "3g.40gb", 4, 1, 1, 1, 200);
+    w->options.duration_s = 100;
+    run(w, generate(w, WEFT_ARRIVE_POISSON, 100, 3));
+    return &w->report.service[2];
+}
+
 /* The accurate variant is asked while it is idle; beyond its capacity the other one helps. */
 static void test_simulate__chooses_variants_by_load(void **state)
 {
@@ -586,24 +608,8 @@ static void test_simulate__chooses_variants_by_load(void **state)
     for (int i = 0; i < 2; i++) {
         void *own;
         assert_int_equal(set_up(&own), 0);
-        world *w = own;
-        add_model(w, "large", 0, 0);
-        add_model(w, "small", 0, 0);
-        add_point(w, 0, "3g.40gb", 1, 1, 20000);
-        add_point(w, 1, "3g.40gb", 1, 1, 5000);
-        const weft_set_variant variant[] = {{"large", 80}, {"small", 70}};
-        const weft_set_app app = {.name = "app",
-                                  .rate_per_s = rates[i],
-                                  .slo_us = 100000,
-                                  .variant = variant,
-                                  .n_variant = 2};
-        w->problem.app = &app;
-        w->problem.n_app = 1;
-        place(w, "large", 0, "3g.40gb", 0, 0, 1, 1, 50);
-        place(w, "small", 0, "3g.40gb", 4, 1, 1, 1, 200);
-        w->options.duration_s = 100;
-        run(w, generate(w, WEFT_ARRIVE_POISSON, 100, 3));
-        const weft_sim_service *s = &w->report.service[2];
+        weft_set_app app = {.rate_per_s = rates[i]};
+        const weft_sim_service *s = run_app(own, &app);
         assert_string_equal(s->name, "app");
         assert_true(s->count.requests > 90 * rates[i]);
         accuracy[i] = s->accuracy;
@@ -622,25 +628,9 @@ static void test_simulate__keeps_the_mean_accuracy_of_answers(void **state)
         void *own;
         assert_int_equal(set_up(&own), 0);
         world *w = own;
-        add_model(w, "large", 0, 0);
-        add_model(w, "small", 0, 0);
-        add_point(w, 0, "3g.40gb", 1, 1, 20000);
-        add_point(w, 1, "3g.40gb", 1, 1, 5000);
-        const weft_set_variant variant[] = {{"large", 80}, {"small", 70}};
-        const weft_set_app app = {.name = "app",
-                                  .rate_per_s = 250 * loads[i],
-                                  .slo_us = 100000,
-                                  .accuracy = 78,
-                                  .variant = variant,
-                                  .n_variant = 2};
-        w->problem.app = &app;
-        w->problem.n_app = 1;
-        place(w, "large", 0, "3g.40gb", 0, 0, 1, 1, 50);
-        place(w, "small", 0, "3g.40gb", 4, 1, 1, 1, 200);
+        weft_set_app app = {.rate_per_s = 250 * loads[i], .accuracy = 78};
         w->options.admission = WEFT_SIM_ADMIT_SLO;
-        w->options.duration_s = 100;
-        run(w, generate(w, WEFT_ARRIVE_POISSON, 100, 3));
-        const weft_sim_service *s = &w->report.service[2];
+        const weft_sim_service *s = run_app(w, &app);
         assert_true(s->count.answered > 5000 && s->count.dropped > 1000);
         assert_true(s->accuracy >= 78 - 1e-9 && s->accuracy < 79);
         tear_down(&own);
