@@ -208,22 +208,27 @@ def renew_keys(port, seconds):
     p.wait()
 
 
+def shake_hands(raw, **options):
+    """The client's side of TLS, and what it has written and not sent: for records and ends that a socket would hide."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context(**options).wrap_bio(received, sent, server_hostname="localhost")
+    while True:
+        try:
+            tls.do_handshake()
+            return tls, sent
+        except ssl.SSLWantReadError:
+            raw.sendall(sent.read())
+            received.write(raw.recv(65536))
+
+
 def send_small_records(port, hello, n, seconds):
     """Records of a byte on n connections at once, again and again."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         raws = []
         for _ in range(n):
-            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = context().wrap_bio(received, sent, server_hostname="localhost")
             raw = socket.create_connection(("127.0.0.1", port), timeout=20)
-            while True:
-                try:
-                    tls.do_handshake()
-                    break
-                except ssl.SSLWantReadError:
-                    raw.sendall(sent.read())
-                    received.write(raw.recv(65536))
+            tls, sent = shake_hands(raw)
             for byte in hello + b"a" * 8000:
                 tls.write(bytes([byte]))
             raws.append((raw, sent.read()))
@@ -286,16 +291,8 @@ def check_half_closed(s):
     before = len(os.listdir(f"/proc/{s.process.pid}/fd"))
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         for request in (b"", LIVE[:10], LIVE):
-            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = context(versions=(version,) * 2).wrap_bio(received, sent, server_hostname="localhost")
             with s.raw_socket(5) as raw:
-                while True:
-                    try:
-                        tls.do_handshake()
-                        break
-                    except ssl.SSLWantReadError:
-                        raw.sendall(sent.read())
-                        received.write(raw.recv(65536))
+                tls, sent = shake_hands(raw, versions=(version,) * 2)
                 if request:
                     tls.write(request)
                 try:
