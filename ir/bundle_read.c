@@ -541,12 +541,13 @@ static weft_err read_profile(weft_bundle__reader *r, const Weft__Bundle__Program
     for (size_t i = 0; i < m->n_profile; i++)
         if (!read_point(m->profile[i], &point[i]))
             return weft_bundle__refuse(r, "point %zu of the profile is wrong", i);
-    r->p->profile = (weft_profile){.point = point, .n = m->n_profile};
+    r->p->profile = (weft_profile){.point = point, .n = m->n_profile, .host_us = m->host_us};
     r->p->slo_us = m->slo_us;
     r->p->rate_per_s = m->rate_per_s;
     r->p->admit_by_slo = m->admit_by_slo;
-    if (!is_amount(m->slo_us) || !is_amount(m->rate_per_s))
-        return weft_bundle__refuse(r, "SLO %g us, rate %g/s", m->slo_us, m->rate_per_s);
+    if (!is_amount(m->slo_us) || !is_amount(m->rate_per_s) || !is_amount(m->host_us))
+        return weft_bundle__refuse(r, "SLO %g us, rate %g/s, host cost %g us", m->slo_us,
+                                   m->rate_per_s, m->host_us);
     return WEFT_ERR_OK;
 }
 

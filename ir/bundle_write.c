@@ -350,6 +350,7 @@ static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__P
     to->slo_us = p->slo_us;
     to->rate_per_s = p->rate_per_s;
     to->admit_by_slo = p->admit_by_slo;
+    to->host_us = p->profile.host_us;
     put_profile(w, &p->profile, to);
     put_parts(w, p, to);
     put_requires(w, p, to);

@@ -590,9 +590,15 @@ WEFT_MUST_USE weft_err weft_sim_try(const weft_trial *trial, weft_arena *arena, 
 /* -- Dispatch (dispatch/) ----------------------------------------------------------------------
  * What a router decides: that of the server, and that of the simulation. Times are of any clock. */
 
+/* When the batch of a request has to end for its answer to come `slo_us` after `arrived_ns`, if a
+ * request costs `host_us` besides queue and batch; not before it arrived. slo_us 0, or over any
+ * time: of models without an SLO, as if theirs were a second, so that they have a place among
+ * others. */
+uint64_t weft_line_due_ns(uint64_t arrived_ns, double slo_us, double host_us);
+
 /* A request that waits. */
 typedef struct weft_waiting {
-    uint64_t due_ns; /* it is late after this time */
+    uint64_t due_ns; /* its answer is late if its batch ends after this time */
     int64_t rows;
     bool promised; /* late, it is worth nothing */
     bool kept;     /* it is never dropped */

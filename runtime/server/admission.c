@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Order of requests without a promise, of models without an SLO, among others. */
-static const uint64_t patience_ns = 1000000000u;
-
 /* -- Times of batches ------------------------------------------------------------------------- */
 
 void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns)
@@ -118,17 +115,18 @@ void weft_admission__promise(const weft_router *router, weft_request *request)
 {
     const weft_bundle_program *p = router->model[request->model].program;
     weft_admission_mode mode = router->options->admission;
-    double slo_ns = slo_us_of(router, request) * 1e3;
-    bool by_slo = slo_ns > 0 && slo_ns < 1e18 &&
+    double slo_us = slo_us_of(router, request), host_us = p->profile.host_us;
+    bool by_slo = slo_us > 0 && slo_us < 1e15 &&
                   (mode == WEFT_ADMISSION_SLO || (mode == WEFT_ADMISSION_MODEL && p->admit_by_slo));
-    uint64_t budget_ns = slo_ns > 0 && slo_ns < 1e18 ? (uint64_t)slo_ns : patience_ns;
-    request->due_ns = request->arrived_ns + budget_ns;
+    double timeout_us = (double)(request->deadline_ns - request->arrived_ns) * 1e-3;
+    uint64_t end_ns = weft_line_due_ns(request->arrived_ns, timeout_us, host_us);
+    request->due_ns = weft_line_due_ns(request->arrived_ns, slo_us, host_us);
     request->promised = by_slo;
-    if (request->timeout_us > 0 && request->deadline_ns <= request->due_ns) {
-        request->due_ns = request->deadline_ns;
+    if (request->timeout_us > 0 && end_ns <= request->due_ns) {
+        request->due_ns = end_ns;
         request->promised = mode != WEFT_ADMISSION_NONE;
     } else if (request->timeout_us > 0 && mode != WEFT_ADMISSION_NONE && !by_slo) {
-        request->due_ns = request->deadline_ns;
+        request->due_ns = end_ns;
         request->promised = true;
     }
 }

@@ -188,16 +188,17 @@ static bool look_at_variants(const weft_router *router, uint32_t app, weft_reque
         if (!fits || leaves || m->n_queued >= QUEUE_MAX || a->level[i] == LEVEL_NONE ||
             a->level[i] < least)
             continue;
-        uint64_t budget_ns =
-            latency_us > 0 && latency_us < 1e15 ? (uint64_t)(latency_us * 1e3) : 1000000000u;
-        weft_forecast f = weft_admission__forecast(router, model, request->arrived_ns + budget_ns,
-                                                   request->rows, request->arrived_ns);
+        double host_us = m->program->profile.host_us;
+        weft_forecast f = weft_admission__forecast(
+            router, model, weft_line_due_ns(request->arrived_ns, latency_us, host_us),
+            request->rows, request->arrived_ns);
         a->now[i].ready = true;
         a->now[i].wait_us = f.start_ns * 1e-3;
-        a->now[i].finish_us = f.finish_ns * 1e-3;
+        a->now[i].finish_us = f.finish_ns * 1e-3 + host_us;
         /* A forecast that is too long must not keep a variant from being measured again. */
         if (f.at_once && weft_clock__wall_ms() > m->stats.last_inference_ms + fresh_ms)
-            a->now[i].finish_us = (double)weft_admission__least_ns(m, request->rows) * 1e-3;
+            a->now[i].finish_us =
+                (double)weft_admission__least_ns(m, request->rows) * 1e-3 + host_us;
         a->now[i].cost = cost_of(router, model);
     }
     return any;

@@ -1,6 +1,10 @@
 /* What a router decides about the queue of a model: which requests can be answered in time, and
  * whose turn it is.
  *
+ * A promise is kept if the client has the answer within the SLO: queue, batch, and what a request
+ * costs besides (transport, router, copies). The last one is not seen from here; the profile of a
+ * model tells it, and it is taken off the SLO once, when the request gets its due time.
+ *
  * A request with a promise is refused on arrival when its predicted finish is after the end of its
  * promise, and dropped before it is sent when it would be late. So no worker computes what nobody
  * waits for, and an overloaded server keeps the throughput of full batches: the window drop of
@@ -18,6 +22,18 @@
 
 /* Accuracy of the clocks and timers involved. */
 static const double margin_ns = 1e6;
+
+/* The SLO of models without one: an order among others. */
+static const double patience_us = 1e6;
+
+/* -- Promises --------------------------------------------------------------------------------- */
+
+uint64_t weft_line_due_ns(uint64_t arrived_ns, double slo_us, double host_us)
+{
+    bool has_slo = slo_us > 0 && slo_us < 1e15;
+    double inside_us = (has_slo ? slo_us : patience_us) - host_us;
+    return arrived_ns + (inside_us > 0 ? (uint64_t)(inside_us * 1e3) : 0);
+}
 
 static int64_t rows_of(const weft_waiting *r)
 {

@@ -6,6 +6,7 @@
  * tells them apart. */
 #include "scheduler/input/input.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -- Grouped problems ------------------------------------------------------------------------- */
@@ -26,6 +27,7 @@ static void add_model(weft_demand *to, const weft_demand *d)
     if (d->slo_us > 0 && (!(to->slo_us > 0) || d->slo_us < to->slo_us))
         to->slo_us = d->slo_us;
     to->rate_per_s += d->rate_per_s;
+    to->profile.host_us = fmax(to->profile.host_us, d->profile.host_us);
 }
 
 void weft_families__group(const weft_problem *p, const weft_family *const *chosen, size_t n_chosen,

@@ -8,9 +8,6 @@
 
 #include <math.h>
 
-/* Order of requests of models without an SLO among others, as in the server. */
-static const int64_t patience_ns = 1000000000;
-
 /* -- Batches ---------------------------------------------------------------------------------- */
 
 const sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows)
@@ -48,7 +45,7 @@ static const void *next_waiting(const void *of, const void *at, weft_waiting *ou
     if (i >= q->len)
         return NULL;
     const sim_request *r = weft_sim__waiting(q, i);
-    *out = (weft_waiting){.due_ns = to_unsigned(r->due_ns), .rows = 1, .promised = r->promised};
+    *out = (weft_waiting){.due_ns = r->due_ns, .rows = 1, .promised = r->promised};
     return r;
 }
 
@@ -88,17 +85,18 @@ static const sim_replica *first_replica(const sim_world *w, uint32_t model)
 
 /* -- Promises --------------------------------------------------------------------------------- */
 
-void weft_sim__promise(const sim_world *w, sim_request *r)
+/* When the batch has to end that a model runs for the request. */
+static uint64_t due_ns(const sim_world *w, const sim_request *r, uint32_t model)
 {
-    const sim_service *s = &w->service[r->service];
-    r->due_ns = r->time_ns + (s->slo_ns > 0 && s->slo_ns < sim_never_ns ? s->slo_ns : patience_ns);
-    r->promised = false;
+    return weft_line_due_ns(to_unsigned(r->time_ns), w->service[r->service].slo_us,
+                            (double)w->service[model].host_ns * 1e-3);
 }
 
-static void set_promise(const sim_world *w, uint32_t model, sim_request *r)
+void weft_sim__promise(const sim_world *w, uint32_t model, sim_request *r)
 {
     bool asks = w->o->admission == WEFT_SIM_ADMIT_SLO ||
                 (w->o->admission == WEFT_SIM_ADMIT_MODEL && w->demand[model]->admit_by_slo);
+    r->due_ns = due_ns(w, r, model);
     r->promised = asks && w->service[r->service].slo_ns > 0;
 }
 
@@ -129,7 +127,7 @@ static weft_crew look_at_servers(sim_world *w, uint32_t model, bool mark)
 }
 
 static weft_forecast forecast(sim_world *w, uint32_t model, const sim_replica *replica,
-                              int64_t due_ns)
+                              uint64_t due)
 {
     weft_crew crew = look_at_servers(w, model, true);
     sim_line *other = w->other;
@@ -146,7 +144,7 @@ static weft_forecast forecast(sim_world *w, uint32_t model, const sim_replica *r
     look_at_servers(w, model, false);
     const sim_line of = {&w->queue.at[model], replica};
     weft_line line = make_line(&of);
-    const weft_waiting r = {.due_ns = to_unsigned(due_ns), .rows = 1};
+    const weft_waiting r = {.due_ns = due, .rows = 1};
     return weft_line_forecast(&line, w->line, n, &r, &crew, to_unsigned(w->now_ns));
 }
 
@@ -160,11 +158,11 @@ static uint32_t pick_variant(sim_world *w, const sim_request *r)
         w->variant[i] = (weft_pick_variant){.accuracy = app->accuracy[i]};
         if (!replica || w->queue.at[model].len >= w->queue_max)
             continue;
-        weft_forecast f = forecast(w, model, replica, r->due_ns);
+        weft_forecast f = forecast(w, model, replica, due_ns(w, r, model));
         const sim_size *most = &replica->size[replica->n_size - 1];
         w->variant[i].ready = true;
         w->variant[i].wait_us = f.start_ns * 1e-3;
-        w->variant[i].finish_us = f.finish_ns * 1e-3;
+        w->variant[i].finish_us = (f.finish_ns + (double)w->service[model].host_ns) * 1e-3;
         w->variant[i].cost =
             (double)most->exec_ns * 1e-6 / most->batch * w->slice.at[replica->slice].share;
     }
@@ -190,20 +188,20 @@ bool weft_sim__admit(sim_world *w, sim_request *r, uint32_t *out_model)
     if (model == UINT32_MAX)
         return false;
     *out_model = model;
-    set_promise(w, model, r);
+    weft_sim__promise(w, model, r);
     const sim_replica *replica = r->promised ? first_replica(w, model) : NULL;
     if (!replica)
         return true;
     weft_forecast f = forecast(w, model, replica, r->due_ns);
-    return !(weft_forecast_late_ns(&f, to_unsigned(r->due_ns), to_unsigned(w->now_ns)) > 0);
+    return !(weft_forecast_late_ns(&f, r->due_ns, to_unsigned(w->now_ns)) > 0);
 }
 
 /* -- When a process is idle ------------------------------------------------------------------- */
 
 bool weft_sim__goes_first(const sim_world *w, const sim_queue *a, const sim_queue *b)
 {
-    const weft_line_turn turn[] = {{to_unsigned(weft_sim__waiting(a, 0)->due_ns), a->virtual_ns},
-                                   {to_unsigned(weft_sim__waiting(b, 0)->due_ns), b->virtual_ns}};
+    const weft_line_turn turn[] = {{weft_sim__waiting(a, 0)->due_ns, a->virtual_ns},
+                                   {weft_sim__waiting(b, 0)->due_ns, b->virtual_ns}};
     return weft_line_goes_first(&turn[0], &turn[1], to_unsigned(w->now_ns));
 }
 

@@ -18,7 +18,8 @@ enum {
 static const int64_t sim_never_ns = INT64_MAX / 2;
 
 typedef struct sim_request {
-    int64_t time_ns, due_ns; /* due: its place in the queue */
+    int64_t time_ns;
+    uint64_t due_ns; /* its place in the queue: where requests pull, when it is due */
     uint32_t service;
     bool promised; /* late, it is worth nothing */
 } sim_request;
@@ -219,8 +220,8 @@ typedef struct sim_line {
 const sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows);
 /* Request i of a queue. */
 sim_request *weft_sim__waiting(const sim_queue *q, uint32_t i);
-/* Sets when a request is due, and whether that is a promise. */
-void weft_sim__promise(const sim_world *w, sim_request *r);
+/* Sets when a request that a model answers is due, and whether that is a promise. */
+void weft_sim__promise(const sim_world *w, uint32_t model, sim_request *r);
 /* The model whose queue a request joins: its own or, of an app, the variant that is chosen. false:
  * it is refused. */
 bool weft_sim__admit(sim_world *w, sim_request *r, uint32_t *out_model);

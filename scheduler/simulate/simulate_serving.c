@@ -333,9 +333,8 @@ void weft_sim__arrive(sim_world *w, const weft_arrival *a)
         s->count.requests++;
         s->bucket.requests++;
     }
-    sim_request r = {.time_ns = a->time_ns, .service = a->service};
-    weft_sim__promise(w, &r);
-    route(w, r);
+    route(w, (sim_request){
+                 .time_ns = a->time_ns, .due_ns = (uint64_t)a->time_ns, .service = a->service});
 }
 
 /* -- Slices ----------------------------------------------------------------------------------- */

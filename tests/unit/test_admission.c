@@ -127,6 +127,10 @@ static void test_admission__promises(void **state)
         weft_admission__promise(&w.router, &r);
         assert_int_equal(r.promised, cases[i].promised);
         assert_int_equal(r.due_ns, 7 + cases[i].due_ms * ms);
+        w.program[0].profile.host_us = 2000;
+        weft_admission__promise(&w.router, &r);
+        assert_int_equal(r.promised, cases[i].promised);
+        assert_int_equal(r.due_ns, 7 + (cases[i].due_ms - 2) * ms);
     }
 }
 

@@ -111,7 +111,7 @@ static int set_up(void **state)
     snprintf(f.other, sizeof f.other, "bundle-%ld-b.weft", (long)getpid());
     succeed(weft_module_parse(two_models, strlen(two_models), "test.wir", NULL, f.diag, &f.m));
     weft_codegen_model model[4] = {
-        {.slo_us = 1e5, .rate_per_s = 12.5, .profile = {.point = point, .n = 2}}};
+        {.slo_us = 1e5, .rate_per_s = 12.5, .profile = {.point = point, .n = 2, .host_us = 250}}};
     succeed(weft_codegen_bundle(f.m, weft_backend_find("null"), model, "{\"gpus\": []}", f.arena,
                                 f.diag, &f.bundle));
     return 0;
@@ -176,7 +176,7 @@ static void test_bundle__reads_what_was_written(void **state)
     assert_null(weft_bundle_find(b, "bas"));
     assert_string_equal(p->symbol[0].name, "batch size");
     assert_int_equal(p->symbol[0].hi, 8);
-    assert_true(p->slo_us == 1e5 && p->rate_per_s == 12.5);
+    assert_true(p->slo_us == 1e5 && p->rate_per_s == 12.5 && p->profile.host_us == 250);
     assert_int_equal(p->profile.n, 2);
     assert_memory_equal(p->profile.point, f.bundle.program[0].profile.point,
                         2 * sizeof *p->profile.point);
@@ -437,6 +437,9 @@ static void test_bundle__wrong_types_are_refused(void **state)
     l = make_forged();
     l->p.slo_us = -1;
     refuse(&l->b, "SLO");
+    l = make_forged();
+    l->p.profile.host_us = NAN;
+    refuse(&l->b, "host cost");
 }
 
 static void test_bundle__wrong_requirements_are_refused(void **state)

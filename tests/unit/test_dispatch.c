@@ -147,6 +147,19 @@ static void test_pick__mean_accuracy_holds(void **state)
     }
 }
 
+/* -- When a request is due -------------------------------------------------------------------- */
+
+static void test_line__the_host_cost_is_taken_off_the_slo(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_line_due_ns(5, 100, 0), 100005);
+    assert_int_equal(weft_line_due_ns(5, 100, 30), 70005);
+    assert_int_equal(weft_line_due_ns(5, 100, 100), 5);
+    assert_int_equal(weft_line_due_ns(5, 100, 1e9), 5); /* never before it arrived */
+    assert_int_equal(weft_line_due_ns(5, 0, 0), 1000000005);
+    assert_int_equal(weft_line_due_ns(5, HUGE_VAL, 1000), 999000005);
+}
+
 /* -- A queue whose model has one size of batches ---------------------------------------------- */
 
 typedef struct queue {
@@ -195,6 +208,7 @@ static void test_line__without_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_line__the_host_cost_is_taken_off_the_slo),
         cmocka_unit_test(test_pick__follows_its_definition),
         cmocka_unit_test(test_pick__mean_accuracy_holds),
         cmocka_unit_test(test_line__without_sizes),

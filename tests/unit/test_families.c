@@ -128,6 +128,8 @@ static void test_family__a_grouped_demand(void **state)
     d[1].slo_us = 0;
     d[2].slo_us = 7000;
     d[2].rate_per_s = 30;
+    d[1].profile.host_us = 400;
+    d[2].profile.host_us = 300;
     const weft_family *chosen = &w.family[0];
     weft_families__group(&w.scene.problem, &chosen, 1, w.arena, &grouped);
     assert_int_equal(grouped.demands->n, 3);
@@ -137,6 +139,7 @@ static void test_family__a_grouped_demand(void **state)
     assert_float_equal(one->rate_per_s, 130, 1e-9);
     assert_float_equal(one->slo_us, 7000, 1e-9); /* the tightest; a model without one has none */
     assert_ptr_equal(one->profile.point, w.family[0].profile.point);
+    assert_float_equal(one->profile.host_us, 400, 1e-9);
     assert_string_equal(grouped.demands->at[2].model, d[3].model);
     close_world(&w);
 }

@@ -542,23 +542,26 @@ static void test_simulate__serves_apps_by_their_variants(void **state)
     assert_int_equal(w->report.service[1].count.answered, 1);
 }
 
-/* Good answers a second at a load, relative to the throughput of full batches. */
-static double part_in_time(double load, weft_sim_admission admission)
+/* Good answers a second at a load, relative to the throughput of full batches; a request costs
+ * `host_us` besides. */
+static double part_in_time(double load, weft_sim_admission admission, double host_us)
 {
     void *state;
     assert_int_equal(set_up(&state), 0);
     world *w = state;
     const double peak = 8 / 0.024;
-    add_model(w, "m", load * peak, 120000);
+    add_model(w, "m", load * peak, 120000 + host_us);
     w->demand[0].admit_by_slo = true;
     for (uint32_t b = 1; b <= 8; b *= 2)
         add_point(w, 0, "1g.10gb", b, 1, 8000 + 2000.0 * b);
+    w->demand[0].profile.host_us = host_us;
     place(w, "m", 0, "1g.10gb", 0, 0, 8, 1, peak);
     w->options.admission = admission;
     w->options.duration_s = 60;
     run(w, generate(w, WEFT_ARRIVE_POISSON, 60, 7));
     const weft_sim_counts *c = &w->report.total.count;
     assert_int_equal(c->answered, c->good + c->late);
+    assert_true(admission == WEFT_SIM_ADMIT_ALL || c->late == 0);
     double part = (double)c->good / 60 / peak;
     tear_down(&state);
     return part;
@@ -570,11 +573,13 @@ static void test_simulate__keeps_its_throughput_when_overloaded(void **state)
     static const double loads[] = {1.0, 1.5, 3.0, 10}, least[] = {0.9, 0.85, 0.8, 0.75};
     (void)state;
     for (int i = 0; i < 4; i++) {
-        double by_model = part_in_time(loads[i], WEFT_SIM_ADMIT_MODEL);
+        double by_model = part_in_time(loads[i], WEFT_SIM_ADMIT_MODEL, 0);
         assert_true(by_model >= least[i] && by_model <= 1);
-        assert_true(part_in_time(loads[i], WEFT_SIM_ADMIT_SLO) == by_model);
+        assert_true(part_in_time(loads[i], WEFT_SIM_ADMIT_SLO, 0) == by_model);
+        /* An SLO that is longer by the host cost leaves queue and batch the same time. */
+        assert_true(part_in_time(loads[i], WEFT_SIM_ADMIT_SLO, 5000) == by_model);
     }
-    assert_true(part_in_time(3, WEFT_SIM_ADMIT_ALL) < 0.05);
+    assert_true(part_in_time(3, WEFT_SIM_ADMIT_ALL, 0) < 0.05);
 }
 
 /* A large variant of an accuracy of 80 and a small one of 70, each on a slice of its own, and 100 s

@@ -110,6 +110,15 @@ static void add_dependency(weft_buf *text, const char *path)
 
 /* Writes a make rule with the set file and every file that the module was read from: models and
  * external weights. */
+/* Whether the set has a recorded profile of the model, in the layout with a column for its host
+ * cost. */
+static bool tells_host_cost(const weft_tool_sources *sources, const weft_set_model *model)
+{
+    weft_file_kind kind = WEFT_FILE_BUNDLE;
+    return model && model->profile && strcmp(sources->set->profile_layout, "weft") == 0 &&
+           weft_tool_sniff(model->profile, NULL, &kind) == WEFT_ERR_OK && kind != WEFT_FILE_BUNDLE;
+}
+
 static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
 {
     weft_buf text = {0};
@@ -120,6 +129,9 @@ static weft_err write_depfile(const options *o, const weft_tool_sources *sources
     for (uint32_t i = 1; (path = weft_module_file_path(sources->module, i)); i++)
         if (weft_module_file_is_mapped(sources->module, i))
             add_dependency(&text, path);
+    for (uint32_t i = 0; i < weft_graph_model_count(sources->module); i++)
+        if (tells_host_cost(sources, sources->model[i]))
+            add_dependency(&text, sources->model[i]->profile);
     weft_buf_puts(&text, "\n");
     weft_err err =
         text.failed ? WEFT_ERR_NOMEM : weft_file_write(o->depfile, text.at, text.len, diag);
@@ -190,7 +202,7 @@ static void append(weft_profile *to, const weft_profile *from, weft_arena *arena
         memcpy(point, to->point, to->n * sizeof *point);
     if (from->n > 0)
         memcpy(point + to->n, from->point, from->n * sizeof *point);
-    *to = (weft_profile){.point = point, .n = to->n + from->n};
+    *to = (weft_profile){.point = point, .n = to->n + from->n, .host_us = to->host_us};
 }
 
 /* Profiles of the models of a joint graph, of which `model` has those of all graphs of `m`. */
@@ -254,9 +266,9 @@ static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sou
     return err;
 }
 
-/* Collects SLO, rate and profile of each graph, on CPUs and on the device of --gpu. The bundle
- * must not depend on the machine that makes it: CPU slices have one, two and four cores,
- * whatever this machine has. */
+/* Collects SLO, rate and profile of each graph, on CPUs and on the device of --gpu, and its host
+ * cost, which cannot be estimated, from its recorded profile. The bundle must not depend on the
+ * machine that makes it: CPU slices have one, two and four cores, whatever this machine has. */
 static weft_err profile_models(const options *o, const weft_tool_sources *sources,
                                const weft_tool_profile_options *how, weft_arena *arena,
                                weft_diag *diag, weft_codegen_model *out)
@@ -269,6 +281,11 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
             out[i] = (weft_codegen_model){.slo_us = model->slo_us,
                                           .rate_per_s = model->rate_per_s,
                                           .admit_by_slo = model->admit_by_slo};
+        weft_profile recorded = {0};
+        if (tells_host_cost(sources, model))
+            WEFT_TRY(
+                weft_profile_load(model->profile, "weft", model->name, arena, diag, &recorded));
+        out[i].profile.host_us = recorded.host_us;
     }
     WEFT_TRY(profile_device(sources, sources->module, "cpu", how, arena, diag, out));
     if (!wants_gpu)
@@ -283,10 +300,11 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
 static weft_err add_apps(const weft_tool_sources *sources, weft_arena *arena, weft_diag *diag,
                          weft_bundle *bundle)
 {
-    weft_bundle_app *app = weft_arena_array(arena, sources->n_app + 1, sizeof *app);
+    size_t n_app = sources->set ? sources->set->n_app : 0;
+    weft_bundle_app *app = weft_arena_array(arena, n_app + 1, sizeof *app);
     bundle->app = app;
-    for (size_t i = 0; i < sources->n_app; i++) {
-        const weft_set_app *from = &sources->app[i];
+    for (size_t i = 0; i < n_app; i++) {
+        const weft_set_app *from = &sources->set->app[i];
         const weft_where where = {.file = sources->set_file, .item = from->name};
         weft_bundle_variant *variant = weft_arena_array(arena, from->n_variant, sizeof *variant);
         weft_diag *why = weft_diag_create();

@@ -292,6 +292,7 @@ static json_t *inspect_program(const weft_bundle *b, const weft_bundle_program *
     json_object_set_new(model, "slo_us", json_real(p->slo_us));
     json_object_set_new(model, "rate_per_s", json_real(p->rate_per_s));
     json_object_set_new(model, "admission", json_string(p->admit_by_slo ? "slo" : "all"));
+    json_object_set_new(model, "host_us", json_real(p->profile.host_us));
     json_object_set_new(model, "profile", program_profile(p));
     return model;
 }

@@ -94,8 +94,7 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
     WEFT_TRY(weft_set_load(path, arena, diag, set));
     s->model = weft_arena_array(arena, set->n_model + 1, sizeof *s->model);
     s->set_file = path;
-    s->app = set->app;
-    s->n_app = set->n_app;
+    s->set = set;
     uint32_t n = 0;
     for (size_t i = 0; i < set->n_model; i++) {
         const weft_set_model *model = &set->model[i];

@@ -16,9 +16,8 @@ WEFT_MUST_USE weft_err weft_tool_load_module(const char *path, weft_diag *diag, 
 typedef struct weft_tool_sources {
     weft_module *module;  /* owned */
     const char *set_file; /* the set file or text IR file; NULL: ONNX files on the command line */
+    const weft_set *set;  /* NULL: not from a set file */
     const weft_set_model **model; /* indexed by graph; NULL: not from a set file */
-    const weft_set_app *app;
-    size_t n_app;
 } weft_tool_sources;
 
 /* Loads one set file (.yaml, .yml), one text IR file, or ONNX files. Names of models must

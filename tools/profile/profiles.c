@@ -291,7 +291,7 @@ static weft_profile copy_points(const weft_profile *from, weft_arena *arena)
 {
     weft_profile_point *point = weft_arena_array(arena, from->n + 1, sizeof *point);
     memcpy(point, from->point, from->n * sizeof *point);
-    return (weft_profile){.point = point, .n = from->n};
+    return (weft_profile){.point = point, .n = from->n, .host_us = from->host_us};
 }
 
 weft_err weft_tool_bundle_profile(const char *path, const char *model, weft_arena *arena,
