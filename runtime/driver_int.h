@@ -175,6 +175,7 @@ struct weft_engine {
     uint64_t mem_limit_bytes;
     _Atomic uint64_t mem_bytes; /* in use: arenas, results, and weights on a device */
     bool share_memory;          /* sessions place activations in `memory` */
+    bool share_cpus;            /* see weft_engine_options */
     weft_memory memory;
     pthread_mutex_t lock; /* protects what sessions share: `checked` and the driver's tables */
     uint8_t *checked;     /* [w]: the checksum of weight w was verified */

@@ -18,6 +18,7 @@ static weft_err init_engine(weft_engine *e, weft_bundle *bundle, const weft_engi
     e->sm_first = o->sm_first;
     e->n_sm = o->n_sm;
     e->share_memory = o->share_memory && !e->driver->device_ops;
+    e->share_cpus = o->share_cpus;
     e->n_cpu = o->cpu ? o->n_cpu : 0;
     e->threads = o->threads;
     if (e->n_cpu) {

@@ -40,6 +40,9 @@ typedef struct weft_engine_options {
      * the same time, the outputs of a run are valid only until any session runs or is warmed, and
      * they must not be passed as inputs to such a run. Ignored on GPUs. */
     bool share_memory;
+    /* Other threads need the same CPUs, as those of a server do: kernels that take less than about
+     * 30 us use one thread each. Ignored on GPUs. */
+    bool share_cpus;
 } weft_engine_options;
 
 typedef struct weft_engine weft_engine;

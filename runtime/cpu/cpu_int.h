@@ -39,6 +39,7 @@ void weft_cpu__forget_lost_nan(void);
 
 typedef struct weft_cpu {
     uint32_t threads;
+    double least_ns; /* a kernel of less than this uses one thread */
     const weft_cpu_vec *vec;
     bool keep_nan; /* the flag is not known for all threads: no kernel may lose NaN */
     void *dnnl_engine, *dnnl_stream;
@@ -78,6 +79,8 @@ typedef void (*weft_par_fn)(void *cx, int64_t begin, int64_t end);
 void weft_par_for(uint32_t threads, int64_t n, double cost_ns, weft_par_fn fn, void *cx);
 /* Index of the calling thread, below the number of threads. */
 uint32_t weft_par_self(void);
+/* Work below which the calling thread keeps a loop to itself, from now on. */
+void weft_par_begin(double least_ns);
 
 /* Whether oneDNN's parallel regions run on the team's threads (cpu_omp.c). */
 bool weft_omp_is_ours(void);

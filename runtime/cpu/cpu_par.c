@@ -11,7 +11,14 @@ typedef struct par_job {
 /* Less work than this stays on the caller, and a thread gets no less than half of it: handing over
  * takes about 1 us. With other processes on the same CPUs a helper thread sleeps, and may come
  * late. */
-static const double least_ns = 4000, least_busy_ns = 30000;
+static const double least_busy_ns = 30000;
+static _Thread_local double least_ns = 4000;
+
+void weft_par_begin(double ns)
+{
+    least_ns = ns;
+}
+
 /* Loops are split further than into one part a thread, so that threads that come late leave their
  * parts to others; a part has at least so much work. */
 static const double part_ns = 5000;

@@ -23,6 +23,7 @@
 enum {
     SPIN_NS = 100 * 1000,       /* of a waiting thread, before it sleeps */
     SPIN_BUSY_NS = 3 * 1000,    /* the same on a busy machine */
+    SPIN_REST_NS = 10 * 1000,   /* the same between two runs: others may want the CPU */
     STOLEN_NS = 50 * 1000,      /* a spinning thread that does not run for so long was preempted */
     BUSY_NS = 50 * 1000 * 1000, /* how long the machine counts as busy afterwards */
     PAUSES = 16,                /* between two looks at the clock */
@@ -41,6 +42,7 @@ typedef struct weft_team {
     alignas(LINE) _Atomic uint32_t phase; /* futex of the barrier; counts its releases */
     _Atomic uint32_t arrived, phase_sleepers;
     alignas(LINE) _Atomic uint64_t busy_until_ns;
+    _Atomic bool rests; /* the caller is between two runs */
     _Atomic bool stop;
     _Atomic bool invalid; /* a helper's flag of an invalid operation was raised */
     uint32_t n_helper;
@@ -110,7 +112,8 @@ static bool spin_while(weft_team *team, _Atomic uint32_t *word, uint32_t value)
             atomic_store_explicit(&team->busy_until_ns, now + BUSY_NS, memory_order_relaxed);
             return atomic_load(word) != value;
         }
-        if (now - start > limit)
+        if (now - start > limit || (now - start > SPIN_REST_NS &&
+                                    atomic_load_explicit(&team->rests, memory_order_relaxed)))
             return false;
         last = now;
     }
@@ -345,11 +348,15 @@ void weft_team_reset(void)
 void weft_team_begin(uint32_t threads)
 {
     me.limit = threads < WEFT_TEAM_THREADS_MAX ? threads : WEFT_TEAM_THREADS_MAX;
+    if (me.own)
+        atomic_store_explicit(&me.own->rests, false, memory_order_relaxed);
 }
 
 void weft_team_end(void)
 {
     me.limit = 0;
+    if (me.own)
+        atomic_store_explicit(&me.own->rests, true, memory_order_relaxed);
 }
 
 uint32_t weft_team_threads(void)

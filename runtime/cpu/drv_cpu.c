@@ -13,8 +13,9 @@
 
 /* Allocations from this size on use huge pages. */
 enum { HUGE_BYTES = 2 << 20 };
-/* A thread has at least this time of a launch. */
-static const double least_ns = 4000;
+/* A thread has at least this time of a launch; with other processes on the same CPUs a helper
+ * thread sleeps, may come late, and takes the CPU from others. */
+static const double least_ns = 4000, least_shared_ns = 30000;
 /* A thread's speed, roughly, for that decision. */
 static const double flops_per_ns = 120, byte_flops_per_ns = 400, bytes_per_ns = 20;
 
@@ -55,6 +56,7 @@ static void begin_cpu(weft_engine *e)
     weft_cpu__forget_lost_nan();
     pin(e);
     weft_team_begin(cpu->threads);
+    weft_par_begin(cpu->least_ns);
 }
 
 static void end_cpu(weft_engine *e)
@@ -82,6 +84,7 @@ static weft_err open_cpu(weft_engine *e, weft_diag *diag)
     if (e->threads == 0)
         e->threads = count_cpus(e);
     cpu->threads = e->threads < WEFT_TEAM_THREADS_MAX ? e->threads : WEFT_TEAM_THREADS_MAX;
+    cpu->least_ns = e->share_cpus ? least_shared_ns : least_ns;
     cpu->vec = weft_cpu__vec(weft_cpu__dnnl_lanes());
     begin_cpu(e);
     weft_err err = weft_cpu__dnnl_open(cpu, diag);
@@ -148,7 +151,7 @@ static uint32_t threads_for(const weft_prep *p)
     bool is_bytes = p->op == WEFT_OP_QLINEAR_MATMUL || p->op == WEFT_OP_QLINEAR_CONV;
     double ns = w.flops / (is_bytes ? byte_flops_per_ns : flops_per_ns) +
                 (w.bytes_read + w.bytes_written + w.weight_bytes) / bytes_per_ns;
-    double most = ns / least_ns;
+    double most = ns / weft_cpu__of(p)->least_ns;
     return most < 2 ? 1 : most < threads ? (uint32_t)most : threads;
 }
 

@@ -378,8 +378,10 @@ static weft_err open_channel(worker *w, const char *text)
 static weft_err prepare(worker *w, char **argv, int argc)
 {
     static uint32_t cpu[CPUS_MAX];
-    weft_engine_options options = {
-        .cpu = cpu, .n_cpu = parse_cpus(argv[ARG_CPUS], cpu), .share_memory = true};
+    weft_engine_options options = {.cpu = cpu,
+                                   .n_cpu = parse_cpus(argv[ARG_CPUS], cpu),
+                                   .share_memory = true,
+                                   .share_cpus = true};
     unsigned long long limit = 0, memory = 0;
     if (sscanf(argv[ARG_SHARE], "%u,%u,%llu,%llu", &options.sm_first, &options.n_sm, &limit,
                &memory) != 4)

@@ -102,6 +102,30 @@ static void test_loop_covers_its_range(void **state)
     weft_team_end();
 }
 
+static void count_range(void *cx, int64_t begin, int64_t end)
+{
+    (void)begin, (void)end;
+    ++*(_Atomic uint32_t *)cx;
+}
+
+/* 100 elements of 100 ns each. */
+static uint32_t ranges_with(double least_ns)
+{
+    _Atomic uint32_t n = 0;
+    weft_par_begin(least_ns);
+    weft_par_for(THREADS, 100, 100, count_range, &n);
+    return n;
+}
+
+static void test_little_work_stays_on_the_caller(void **state)
+{
+    (void)state;
+    weft_team_begin(THREADS);
+    assert_int_equal(ranges_with(30000), 1);
+    assert_true(weft_team_is_busy() || ranges_with(4000) > 1);
+    weft_team_end();
+}
+
 /* -- The flag of invalid operations --------------------------------------------------------- */
 
 /* Part *cx makes NaN: compilers may compare with an instruction that does not raise the flag. */
@@ -272,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_each_part_runs_once),
         cmocka_unit_test(test_job_within_a_job),
         cmocka_unit_test(test_loop_covers_its_range),
+        cmocka_unit_test(test_little_work_stays_on_the_caller),
         cmocka_unit_test(test_flag_of_every_thread),
         cmocka_unit_test(test_region_with_barriers),
         cmocka_unit_test(test_loop_with_static_schedule),
