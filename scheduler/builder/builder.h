@@ -306,6 +306,13 @@ void weft_builder__undo(weft_builder *builder, uint32_t mark);
 /* Reports that the fleet has no place for the rest of a model's rate, and how many slices would
  * carry it. Always INFEASIBLE. */
 weft_err weft_builder__full(weft_builder *builder, uint32_t demand, double rest_per_s);
+
+/* The demands by ascending `key`, equal ones by name. Lives in the builder's arena.
+ * (demand_order.c) */
+uint32_t *weft_builder__sort(const weft_builder *builder,
+                             double (*key)(const weft_builder *builder, uint32_t demand));
+/* Least devices' worth of a slice for each request a second of a demand; 0: it has no option. */
+double weft_builder__need(const weft_builder *builder, uint32_t demand);
 /* Makes a plan of what was built, with a copy of its texts in the builder's arena. The builder
  * stays usable. */
 void weft_builder__finish(const weft_builder *builder, const char *policy, weft_plan *out);

@@ -30,8 +30,7 @@ typedef struct matching {
     uint32_t *votes;                        /* by old device: placements in common */
 } matching;
 
-/* Orders placements by everything but device and rate; 0: the placements are equal. */
-static int compare_same(const weft_placement *p, const weft_placement *q)
+int weft_placement__compare(const weft_placement *p, const weft_placement *q)
 {
     int order = strcmp(p->model, q->model);
     if (!order)
@@ -51,7 +50,7 @@ static int compare_before(const void *a, const void *b, void *plan)
 {
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
     const weft_placement *p = (weft_placement *)plan + i, *q = (weft_placement *)plan + j;
-    int order = compare_same(p, q);
+    int order = weft_placement__compare(p, q);
     if (order)
         return order;
     return p->device != q->device ? (p->device < q->device ? -1 : 1) : (i > j) - (i < j);
@@ -63,7 +62,7 @@ static size_t find_first(const matching *m, const weft_placement *p)
     size_t lo = 0, hi = m->before->n;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (compare_same(&m->before->at[m->order[mid]], p) < 0)
+        if (weft_placement__compare(&m->before->at[m->order[mid]], p) < 0)
             lo = mid + 1;
         else
             hi = mid;
@@ -97,7 +96,7 @@ static uint32_t find_partner(matching *m, const uint32_t *order, size_t from, si
         for (size_t k = find_first(m, p), tried = 0; k < m->before->n && tried < CANDIDATES_MAX;
              k++, tried++) {
             uint32_t old = m->device_before[m->order[k]];
-            if (compare_same(p, &m->before->at[m->order[k]]) != 0)
+            if (weft_placement__compare(p, &m->before->at[m->order[k]]) != 0)
                 break;
             if (old == last || m->taken[old])
                 continue;
@@ -227,14 +226,14 @@ static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
         size_t lo = find_first(m, p), hi = m->before->n;
         while (lo < hi && old != NONE) {
             size_t mid = (lo + hi) / 2;
-            if (compare_same(&m->before->at[m->order[mid]], p) == 0 &&
+            if (weft_placement__compare(&m->before->at[m->order[mid]], p) == 0 &&
                 m->device_before[m->order[mid]] < old)
                 lo = mid + 1;
             else
                 hi = mid;
         }
         for (; old != NONE && lo < m->before->n && !found; lo++) {
-            if (compare_same(&m->before->at[m->order[lo]], p) != 0 ||
+            if (weft_placement__compare(&m->before->at[m->order[lo]], p) != 0 ||
                 m->device_before[m->order[lo]] != old)
                 break;
             found = !stays[m->order[lo]];

@@ -109,19 +109,6 @@ weft_mig_best weft_cores__best(const weft_builder *builder, const weft_mig_shape
 
 /* -- First fit -------------------------------------------------------------------------------- */
 
-typedef struct turn {
-    uint32_t demand, rank;
-    double weight; /* less first */
-} turn;
-
-static int compare_turns(const void *a, const void *b)
-{
-    const turn *p = a, *q = b;
-    if (p->weight != q->weight)
-        return p->weight < q->weight ? -1 : 1;
-    return (p->rank > q->rank) - (p->rank < q->rank);
-}
-
 /* Joins the slice that is then fullest. */
 static bool share_slice(weft_builder *builder, uint32_t demand, double rest_per_s)
 {
@@ -176,13 +163,9 @@ weft_err weft_cores__place(weft_builder *builder, const weft_cores_rule *rule)
 {
     uint32_t n = (uint32_t)builder->demands->n;
     bool drop = builder->problem->goal == WEFT_GOAL_GOODPUT;
-    turn *turns = weft_arena_array(builder->arena, n + 1u, sizeof *turns);
-    for (uint32_t i = 0; i < n; i++)
-        turns[i] = (turn){builder->order[i], i, rule->weight(builder, builder->order[i])};
-    if (n > 0)
-        qsort(turns, n, sizeof *turns, compare_turns);
+    const uint32_t *order = weft_builder__sort(builder, rule->weight);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t demand = turns[i].demand;
+        uint32_t demand = order[i];
         double rate = builder->demands->at[demand].rate_per_s, rest = rate;
         do {
             if (place_some(builder, demand, rule, &rest))

@@ -31,35 +31,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct need {
-    uint32_t demand, rank; /* rank: position by name */
-    double weight;
-} need;
-
 static double cost_of(const weft_option *o)
 {
     double price = weft_fleet__price(o->row);
     return o->spec.weight * (price > 0 ? price : 1);
 }
 
-static int compare_needs(const void *a, const void *b)
+/* Demands with the largest need of devices come first. */
+static double less_need(const weft_builder *builder, uint32_t demand)
 {
-    const need *p = a, *q = b;
-    if (p->weight != q->weight)
-        return p->weight > q->weight ? -1 : 1;
-    return (p->rank > q->rank) - (p->rank < q->rank);
-}
-
-static double need_of(const weft_builder *builder, uint32_t demand)
-{
-    double least = 0;
-    for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
-        const weft_option *o = &builder->option[demand][i];
-        double weight = o->spec.weight / o->peak_per_s;
-        if (i == 0 || weight < least)
-            least = weight;
-    }
-    return least * builder->demands->at[demand].rate_per_s;
+    return -weft_builder__need(builder, demand) * builder->demands->at[demand].rate_per_s;
 }
 
 /* Options in the order of preference: those that carry `rest`, by cost, then by execution time;
@@ -128,13 +109,9 @@ static weft_err place_greedy(const weft_problem *problem, weft_arena *arena, wef
     const weft_demands *demands = problem->demands;
     weft_builder builder;
     WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
-    need *needs = weft_arena_array(arena, demands->n, sizeof *needs);
-    for (uint32_t i = 0; i < demands->n; i++)
-        needs[i] = (need){
-            .demand = builder.order[i], .rank = i, .weight = need_of(&builder, builder.order[i])};
-    qsort(needs, demands->n, sizeof *needs, compare_needs);
+    const uint32_t *order = weft_builder__sort(&builder, less_need);
     for (size_t i = 0; i < demands->n; i++) {
-        uint32_t demand = needs[i].demand;
+        uint32_t demand = order[i];
         double rate = demands->at[demand].rate_per_s, rest = rate;
         do {
             if (take_slice(&builder, demand, &rest))

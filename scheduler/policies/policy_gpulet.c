@@ -60,19 +60,6 @@ typedef struct shares {
     uint32_t n;
 } shares;
 
-typedef struct turn {
-    uint32_t demand, rank;
-    double weight; /* rate * SLO */
-} turn;
-
-static int compare_turns(const void *a, const void *b)
-{
-    const turn *p = a, *q = b;
-    if (p->weight != q->weight)
-        return p->weight < q->weight ? -1 : 1;
-    return (p->rank > q->rank) - (p->rank < q->rank);
-}
-
 static bool is_share(const weft_option *o)
 {
     return o->point->procs == 1 &&
@@ -354,13 +341,13 @@ static weft_err place_model(weft_builder *builder, uint32_t demand, shares *row)
     return WEFT_ERR_OK;
 }
 
-/* -- CPU slices ------------------------------------------------------------------------------- */
-
-static double weigh_cores(const weft_builder *builder, uint32_t demand)
+static double rate_times_slo(const weft_builder *builder, uint32_t demand)
 {
     const weft_demand *d = &builder->demands->at[demand];
     return d->rate_per_s * weft_rules__slo_us(&builder->problem->rules, d);
 }
+
+/* -- CPU slices ------------------------------------------------------------------------------- */
 
 /* The least size that carries the rest, else the size with the most throughput; of equal ones the
  * largest batch. */
@@ -389,22 +376,15 @@ static weft_err place_gpulet(void *state, const weft_problem *problem, weft_aren
     WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     if (weft_cores__only(problem->fleet)) {
         static const weft_cores_rule rule = {
-            .in_turn = true, .weight = weigh_cores, .is_better = is_better_core};
+            .in_turn = true, .weight = rate_times_slo, .is_better = is_better_core};
         WEFT_TRY(weft_cores__place(&builder, &rule));
         weft_builder__finish(&builder, "gpulet", out);
         return WEFT_ERR_OK;
     }
-    turn *turns = weft_arena_array(arena, n + 1, sizeof *turns);
     shares *row = weft_arena_array(arena, problem->fleet->n_device + 1, sizeof *row);
-    for (uint32_t i = 0; i < n; i++) {
-        const weft_demand *d = &problem->demands->at[builder.order[i]];
-        turns[i] =
-            (turn){builder.order[i], i, d->rate_per_s * weft_rules__slo_us(&problem->rules, d)};
-    }
-    if (n > 0)
-        qsort(turns, n, sizeof *turns, compare_turns);
+    const uint32_t *order = weft_builder__sort(&builder, rate_times_slo);
     for (size_t i = 0; i < n; i++)
-        WEFT_TRY(place_model(&builder, turns[i].demand, row));
+        WEFT_TRY(place_model(&builder, order[i], row));
     weft_builder__finish(&builder, "gpulet", out);
     return WEFT_ERR_OK;
 }

@@ -233,51 +233,23 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
 
 /* -- 2: greedy -------------------------------------------------------------------------------- */
 
-typedef struct need {
-    uint32_t demand;
-    double key;
-    uint32_t rank;
-} need;
-
-static int compare_needs(const void *a, const void *b)
+/* Demands with the largest need of devices come first; with the goal goodput, those of which a
+ * device carries most. */
+static double less_need(const weft_builder *builder, uint32_t demand)
 {
-    const need *p = a, *q = b;
-    if (p->key != q->key)
-        return p->key > q->key ? -1 : 1;
-    return (p->rank > q->rank) - (p->rank < q->rank);
-}
-
-/* Demands by descending need of devices; with the goal goodput, by what a device carries. */
-static need *order_needs(const weft_run *run)
-{
-    const weft_builder *builder = run->builder;
-    need *list = weft_arena_array(run->arena, builder->demands->n, sizeof *list);
-    for (uint32_t s = 0; s < builder->demands->n; s++) {
-        uint32_t d = builder->order[s];
-        double least = 0;
-        for (uint32_t i = 0; i < builder->n_option[d]; i++) {
-            double ratio = builder->option[d][i].spec.weight / builder->option[d][i].peak_per_s;
-            least = i == 0 || ratio < least ? ratio : least;
-        }
-        bool goodput = run->problem.goal == WEFT_GOAL_GOODPUT;
-        list[s] = (need){.demand = d,
-                         .rank = s,
-                         .key = !goodput    ? least * builder->demands->at[d].rate_per_s
-                                : least > 0 ? 1 / least
-                                            : 0};
-    }
-    if (builder->demands->n > 0)
-        qsort(list, builder->demands->n, sizeof *list, compare_needs);
-    return list;
+    double each = weft_builder__need(builder, demand);
+    if (builder->problem->goal != WEFT_GOAL_GOODPUT)
+        return -each * builder->demands->at[demand].rate_per_s;
+    return each > 0 ? -1 / each : 0;
 }
 
 static bool try_greedy(weft_run *run, bool bulk)
 {
     weft_builder *builder = run->builder;
-    const need *list = order_needs(run);
+    const uint32_t *order = weft_builder__sort(builder, less_need);
     weft_builder__undo(builder, 0);
     for (uint32_t i = 0; i < builder->demands->n; i++) {
-        uint32_t d = list[i].demand;
+        uint32_t d = order[i];
         if (builder->n_option[d] > 0 &&
             !weft_ruin_recreate__add(builder, d, builder->demands->at[d].rate_per_s, bulk) &&
             run->problem.goal != WEFT_GOAL_GOODPUT)

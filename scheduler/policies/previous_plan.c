@@ -129,17 +129,8 @@ bool weft_previous__repair(weft_builder *builder, const weft_plan *previous)
 
 static int compare_places(const void *a, const void *b)
 {
-    const weft_placement *p = *(const weft_placement *const *)a;
-    const weft_placement *q = *(const weft_placement *const *)b;
-    int order = strcmp(p->model, q->model);
-    order = order ? order : strcmp(p->slice, q->slice);
-    if (order)
-        return order;
-    if (p->mig_start != q->mig_start)
-        return p->mig_start < q->mig_start ? -1 : 1;
-    if (p->batch != q->batch)
-        return p->batch < q->batch ? -1 : 1;
-    return (p->procs > q->procs) - (p->procs < q->procs);
+    return weft_placement__compare(*(const weft_placement *const *)a,
+                                   *(const weft_placement *const *)b);
 }
 
 static const weft_placement **sort_places(weft_arena *arena, const weft_plan *plan)
