@@ -374,38 +374,34 @@ bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, 
     return ok;
 }
 
-enum { CHOICE_PARAMETERS = 5 };
-
 typedef Inference__ModelInferResponse__ParametersEntry choice_entry;
 
-/* Of a request to an app: which variant gave the answer, and why. */
 typedef struct choice_parameters {
-    choice_entry entry[CHOICE_PARAMETERS], *list[CHOICE_PARAMETERS];
-    Inference__InferParameter value[CHOICE_PARAMETERS];
+    weft_choice_parameter from[WEFT_CHOICE_PARAMETERS];
+    choice_entry entry[WEFT_CHOICE_PARAMETERS], *list[WEFT_CHOICE_PARAMETERS];
+    Inference__InferParameter value[WEFT_CHOICE_PARAMETERS];
 } choice_parameters;
 
 static void put_choice(const weft_app_choice *c, choice_parameters *to,
                        Inference__ModelInferResponse *response)
 {
-    static char keys[CHOICE_PARAMETERS][20] = {"weft_variant", "weft_reason", "weft_accuracy",
-                                               "weft_cost", "weft_predicted_us"};
-    const double number[CHOICE_PARAMETERS] = {0, 0, c->accuracy, c->cost, c->predicted_us};
-    const char *text[CHOICE_PARAMETERS] = {c->name, c->reason};
-    for (size_t i = 0; i < CHOICE_PARAMETERS; i++) {
+    weft_app_choice__list(c, to->from);
+    for (size_t i = 0; i < WEFT_CHOICE_PARAMETERS; i++) {
+        const weft_choice_parameter *p = &to->from[i];
         inference__infer_parameter__init(&to->value[i]);
         inference__model_infer_response__parameters_entry__init(&to->entry[i]);
         to->value[i].parameter_choice_case =
-            text[i] ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM
+            p->text ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM
                     : INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
-        if (text[i])
-            to->value[i].string_param = (char *)text[i];
+        if (p->text)
+            to->value[i].string_param = (char *)p->text;
         else
-            to->value[i].double_param = number[i];
-        to->entry[i].key = keys[i];
+            to->value[i].double_param = p->number;
+        to->entry[i].key = (char *)p->key;
         to->entry[i].value = &to->value[i];
         to->list[i] = &to->entry[i];
     }
-    response->n_parameters = CHOICE_PARAMETERS;
+    response->n_parameters = WEFT_CHOICE_PARAMETERS;
     response->parameters = to->list;
 }
 

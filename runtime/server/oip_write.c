@@ -121,21 +121,21 @@ static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bo
     weft_buf_puts(out, "]}");
 }
 
-/* Of a request to an app: which variant gave the answer, and why. */
 static void put_choice(weft_buf *out, const weft_app_choice *c)
 {
+    weft_choice_parameter p[WEFT_CHOICE_PARAMETERS];
     if (!c->name)
         return;
-    weft_buf_puts(out, ",\"parameters\":{\"weft_variant\":");
-    put_json_string(out, c->name);
-    weft_buf_puts(out, ",\"weft_reason\":");
-    put_json_string(out, c->reason);
-    weft_buf_puts(out, ",\"weft_accuracy\":");
-    weft_buf_put_f64(out, c->accuracy);
-    weft_buf_puts(out, ",\"weft_cost\":");
-    weft_buf_put_f64(out, c->cost);
-    weft_buf_puts(out, ",\"weft_predicted_us\":");
-    weft_buf_put_f64(out, c->predicted_us);
+    weft_app_choice__list(c, p);
+    for (int i = 0; i < WEFT_CHOICE_PARAMETERS; i++) {
+        weft_buf_puts(out, i == 0 ? ",\"parameters\":{" : ",");
+        put_json_string(out, p[i].key);
+        weft_buf_putc(out, ':');
+        if (p[i].text)
+            put_json_string(out, p[i].text);
+        else
+            weft_buf_put_f64(out, p[i].number);
+    }
     weft_buf_putc(out, '}');
 }
 

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 weft_request *weft_request__create(const weft_model_ref *model)
 {
@@ -34,4 +35,16 @@ void weft_request__set_answer(weft_request *request, weft_answer answer, const c
     va_start(ap, fmt);
     vsnprintf(request->message, sizeof request->message, fmt, ap);
     va_end(ap);
+}
+
+void weft_app_choice__list(const weft_app_choice *c,
+                           weft_choice_parameter out[WEFT_CHOICE_PARAMETERS])
+{
+    const weft_choice_parameter all[WEFT_CHOICE_PARAMETERS] = {
+        {.key = "weft_variant", .text = c->name},
+        {.key = "weft_reason", .text = c->reason},
+        {.key = "weft_accuracy", .number = c->accuracy},
+        {.key = "weft_cost", .number = c->cost},
+        {.key = "weft_predicted_us", .number = c->predicted_us}};
+    memcpy(out, all, sizeof all);
 }

@@ -26,11 +26,17 @@ typedef enum service_level {
     LEVEL_STAYS
 } service_level;
 
+/* The workers of a variant. */
+typedef struct variant_service {
+    service_level level;
+    uint32_t n_cpu; /* of the slice of one of them; 0: nobody serves it */
+} variant_service;
+
 typedef struct router_app {
     const weft_bundle_app *app;
-    weft_offered *count;    /* by variant */
-    weft_pick_variant *now; /* by variant: scratch */
-    service_level *level;   /* the same */
+    weft_offered *count;      /* by variant */
+    weft_pick_variant *now;   /* by variant: scratch */
+    variant_service *service; /* the same */
     weft_pick_mean mean;
     bool servable;
 } router_app;
@@ -59,10 +65,10 @@ struct router_app *weft_served_app__create(const weft_bundle *bundle, const weft
                       .mean = {.least = app->accuracy},
                       .count = calloc(app->n_variant, sizeof *a->count),
                       .now = calloc(app->n_variant, sizeof *a->now),
-                      .level = calloc(app->n_variant, sizeof *a->level)};
+                      .service = calloc(app->n_variant, sizeof *a->service)};
     for (uint32_t k = 0; k < app->n_variant; k++)
         a->mean.most = fmax(a->mean.most, app->variant[k].accuracy);
-    if (a->count && a->now && a->level)
+    if (a->count && a->now && a->service)
         return a;
     weft_served_app__destroy(a);
     return NULL;
@@ -73,7 +79,7 @@ void weft_served_app__destroy(struct router_app *a)
     if (a) {
         free(a->count);
         free(a->now);
-        free(a->level);
+        free(a->service);
     }
     free(a);
 }
@@ -125,49 +131,48 @@ bool weft_served_app__can_lose(const weft_router *router, uint32_t model,
 /* -- The choice ------------------------------------------------------------------------------- */
 
 /* Core-milliseconds of an answer; 0: not known. */
-static double cost_of(const weft_router *router, uint32_t model)
+static double cost_of(const router_model *m, const variant_service *service)
 {
-    const router_model *m = &router->model[model];
     double each_ms = (double)weft_admission__batch_ns(m, m->largest_bucket) * 1e-6 / //
                      (double)m->largest_bucket;
-    for (uint32_t i = 0; i < router->n_worker; i++) {
-        const weft_serve_slice *s = router->worker[i].process.slice;
-        if (router->worker[i].serves[model])
-            return each_ms * (s->n_cpu > 0 ? s->n_cpu : 1);
-    }
-    return 0;
+    return each_ms * service->n_cpu;
 }
 
-static service_level level_of(const weft_router *router, uint32_t model)
+static service_level level_of(const router_worker *w)
 {
-    service_level best = LEVEL_NONE;
-    for (uint32_t i = 0; i < router->n_worker; i++) {
-        const router_worker *w = &router->worker[i];
-        if (!w->serves[model] || w->retiring)
-            continue;
-        bool up = w->process.stall_ns == 0 &&
-                  (w->process.state == WORKER_IDLE || w->process.state == WORKER_BUSY);
-        service_level at = !up ? LEVEL_COMES_BACK : w->outgoing ? LEVEL_READY : LEVEL_STAYS;
-        best = at > best ? at : best;
-    }
-    return best;
+    bool up = w->process.stall_ns == 0 &&
+              (w->process.state == WORKER_IDLE || w->process.state == WORKER_BUSY);
+    return w->retiring   ? LEVEL_NONE
+           : !up         ? LEVEL_COMES_BACK
+           : w->outgoing ? LEVEL_READY
+                         : LEVEL_STAYS;
 }
 
-/* Sets the level of each variant, and returns the best. */
-static service_level look_at_levels(const weft_router *router, uint32_t app)
+/* Looks at the workers of each variant, and returns the best level. */
+static service_level look_at_services(const weft_router *router, uint32_t app)
 {
     router_app *a = router->model[app].app;
     service_level best = LEVEL_NONE;
-    for (uint32_t i = 0; i < a->app->n_variant; i++) {
-        a->level[i] = level_of(router, variant_of(router, app, i));
-        best = a->level[i] > best ? a->level[i] : best;
+    memset(a->service, 0, a->app->n_variant * sizeof *a->service);
+    for (uint32_t i = 0; i < router->n_worker; i++) {
+        const router_worker *w = &router->worker[i];
+        service_level level = level_of(w);
+        for (uint32_t k = 0; k < a->app->n_variant; k++) {
+            variant_service *s = &a->service[k];
+            if (!w->serves[variant_of(router, app, k)])
+                continue;
+            if (s->n_cpu == 0)
+                s->n_cpu = w->process.slice->n_cpu > 0 ? w->process.slice->n_cpu : 1;
+            s->level = level > s->level ? level : s->level;
+            best = level > best ? level : best;
+        }
     }
     return best;
 }
 
 bool weft_served_app__stays(const weft_router *router, uint32_t app)
 {
-    return look_at_levels(router, app) == LEVEL_STAYS;
+    return look_at_services(router, app) == LEVEL_STAYS;
 }
 
 /* What each variant is now. false: none takes the sizes of the request; its answer is set. */
@@ -175,7 +180,7 @@ static bool look_at_variants(const weft_router *router, uint32_t app, weft_reque
                              double latency_us)
 {
     router_app *a = router->model[app].app;
-    service_level least = look_at_levels(router, app);
+    service_level least = look_at_services(router, app);
     bool any = false;
     for (uint32_t i = 0; i < a->app->n_variant; i++) {
         uint32_t model = variant_of(router, app, i);
@@ -185,8 +190,8 @@ static bool look_at_variants(const weft_router *router, uint32_t app, weft_reque
         any = any || fits;
         /* Variants that leave alone are no candidates; with the app they are. */
         bool leaves = router->model[app].shown && !m->shown;
-        if (!fits || leaves || m->n_queued >= QUEUE_MAX || a->level[i] == LEVEL_NONE ||
-            a->level[i] < least)
+        if (!fits || leaves || m->n_queued >= QUEUE_MAX || a->service[i].level == LEVEL_NONE ||
+            a->service[i].level < least)
             continue;
         double host_us = m->program->profile.host_us;
         weft_forecast f = weft_admission__forecast(
@@ -199,7 +204,7 @@ static bool look_at_variants(const weft_router *router, uint32_t app, weft_reque
         if (f.at_once && weft_clock__wall_ms() > m->stats.last_inference_ms + fresh_ms)
             a->now[i].finish_us =
                 (double)weft_admission__least_ns(m, request->rows) * 1e-3 + host_us;
-        a->now[i].cost = cost_of(router, model);
+        a->now[i].cost = cost_of(m, &a->service[i]);
     }
     return any;
 }

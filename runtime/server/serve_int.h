@@ -298,6 +298,18 @@ typedef struct weft_app_choice {
     double accuracy, cost, predicted_us;
 } weft_app_choice;
 
+enum { WEFT_CHOICE_PARAMETERS = 5 };
+
+/* A parameter of an answer: a text, or a number where `text` is NULL. */
+typedef struct weft_choice_parameter {
+    const char *key, *text;
+    double number;
+} weft_choice_parameter;
+
+/* What the answer to a request to an app tells: which variant gave it, and why. */
+void weft_app_choice__list(const weft_app_choice *choice,
+                           weft_choice_parameter out[WEFT_CHOICE_PARAMETERS]);
+
 /* One inference. Created by a transport; belongs to the router from weft_router__submit until the
  * router calls `done`, then to the transport again. */
 typedef struct weft_request {
