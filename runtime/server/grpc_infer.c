@@ -385,7 +385,7 @@ typedef struct choice_parameters {
 static void put_choice(const weft_app_choice *c, choice_parameters *to,
                        Inference__ModelInferResponse *response)
 {
-    weft_app_choice__list(c, to->from);
+    weft_request__list_choice(c, to->from);
     for (size_t i = 0; i < WEFT_CHOICE_PARAMETERS; i++) {
         const weft_choice_parameter *p = &to->from[i];
         inference__infer_parameter__init(&to->value[i]);

@@ -126,7 +126,7 @@ static void put_choice(weft_buf *out, const weft_app_choice *c)
     weft_choice_parameter p[WEFT_CHOICE_PARAMETERS];
     if (!c->name)
         return;
-    weft_app_choice__list(c, p);
+    weft_request__list_choice(c, p);
     for (int i = 0; i < WEFT_CHOICE_PARAMETERS; i++) {
         weft_buf_puts(out, i == 0 ? ",\"parameters\":{" : ",");
         put_json_string(out, p[i].key);

@@ -37,8 +37,8 @@ void weft_request__set_answer(weft_request *request, weft_answer answer, const c
     va_end(ap);
 }
 
-void weft_app_choice__list(const weft_app_choice *c,
-                           weft_choice_parameter out[WEFT_CHOICE_PARAMETERS])
+void weft_request__list_choice(const weft_app_choice *c,
+                               weft_choice_parameter out[WEFT_CHOICE_PARAMETERS])
 {
     const weft_choice_parameter all[WEFT_CHOICE_PARAMETERS] = {
         {.key = "weft_variant", .text = c->name},

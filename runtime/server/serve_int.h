@@ -307,8 +307,8 @@ typedef struct weft_choice_parameter {
 } weft_choice_parameter;
 
 /* What the answer to a request to an app tells: which variant gave it, and why. */
-void weft_app_choice__list(const weft_app_choice *choice,
-                           weft_choice_parameter out[WEFT_CHOICE_PARAMETERS]);
+void weft_request__list_choice(const weft_app_choice *choice,
+                               weft_choice_parameter out[WEFT_CHOICE_PARAMETERS]);
 
 /* One inference. Created by a transport; belongs to the router from weft_router__submit until the
  * router calls `done`, then to the transport again. */
