@@ -577,6 +577,8 @@ WEFT_MUST_USE weft_err weft_controller_create(const weft_control_options *option
 /* Errors are those of the policy, but for INFEASIBLE, which is a decision. */
 WEFT_MUST_USE weft_err weft_controller_observe(weft_controller *c, const weft_observation *o,
                                                weft_diag *diag, weft_decision *out);
+/* Whether the problem has a model or an app of this name; observations of others are left out. */
+bool weft_controller_knows(const weft_controller *c, const char *name);
 /* The last change failed: the plan before it is in force. */
 void weft_controller_undo(weft_controller *c);
 /* Another plan is in force, which the controller did not make. Borrowed. */

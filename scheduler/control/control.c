@@ -95,6 +95,20 @@ static void init_services(weft_controller *c)
     qsort(c->by_name, c->n_service, sizeof(const control_service *), by_name);
 }
 
+/* NULL: the problem has no such model or app. */
+static const control_service *find(const weft_controller *c, const char *name)
+{
+    const control_service key = {.name = name}, *at = &key;
+    control_service *const *found =
+        bsearch(&at, c->by_name, c->n_service, sizeof(const control_service *), by_name);
+    return found ? *found : NULL;
+}
+
+bool weft_controller_knows(const weft_controller *c, const char *name)
+{
+    return find(c, name) != NULL;
+}
+
 weft_err weft_controller_create(const weft_control_options *options, const weft_problem *problem,
                                 const weft_plan *start, weft_controller **out)
 {
@@ -153,13 +167,10 @@ static void count(weft_controller *c, const weft_observation *o)
 {
     memcpy(c->now, c->before, c->n_service * sizeof *c->now);
     for (size_t i = 0; i < o->n; i++) {
-        control_service key = {.name = o->at[i].name};
-        const control_service *at = &key;
-        const control_service **found =
-            bsearch(&at, c->by_name, c->n_service, sizeof(const control_service *), by_name);
+        const control_service *found = find(c, o->at[i].name);
         if (!found)
             continue;
-        size_t k = (size_t)(*found - c->service);
+        size_t k = (size_t)(found - c->service);
         c->now[k] = (control_sample){o->at[i].arrivals, o->at[i].answered, o->at[i].missed};
         c->service[k].queue = o->at[i].queue;
     }

@@ -51,7 +51,7 @@ follow '{"replan": 20, "plan": "plan.json", "phases": [{"steps": 30,
     "rates": {"big": 900, "small": 50}}]}' "${fast[@]}"
 jq -es '[.[] | select(.note)] | length == 1 and (.[0].note | test("asked for.*the same placements"))' \
     log.jsonl >/dev/null || die "$(shown log.jsonl)"
-# Models that the set does not have are left alone. Carbon intensity from a command, and a file.
+# Models that the set does not have are left alone, and named once. Carbon intensity from a command, and a file.
 printf 'time,g\n1,400\n' >carbon.csv
 for carbon in '!echo 400' carbon.csv; do
     follow '{"phases": [{"steps": 75, "rates": {"big": 900, "small": 50, "other": 9999}}]}' \
@@ -59,6 +59,8 @@ for carbon in '!echo 400' carbon.csv; do
     [ "$code" = 0 ] || die "exit code $code: $(shown err)"
     jq -es '[.[].note // empty] | any(test("carbon: 0 -> 400 g/kWh"))' log.jsonl >/dev/null ||
         die "$(shown log.jsonl)"
+    jq -es '[.[].note // empty | select(test("other has requests and is not in the set"))] | length == 1' \
+        log.jsonl >/dev/null || die "$(shown log.jsonl)"
     lacks err "error"
 done
 follow '{"phases": [{"steps": 5, "rates": {"big": 900, "small": 50}}]}' "${fast[@]}" \

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLAN_BYTES_MAX = 256 << 20 };
+enum { PLAN_BYTES_MAX = 256 << 20, STRANGERS_MAX = 256 };
 
 typedef struct options {
     weft_plan_options plan; /* `previous`: the plan in force at the start */
@@ -35,6 +35,8 @@ typedef struct follower {
     uint64_t generation, replans,
         pending; /* pending: generation of the change under way; 0: none */
     double carbon_g_per_kwh, carbon_at_s;
+    WEFT_VEC(const char *) strangers; /* models outside of the set that were told; of the arena */
+    weft_arena *arena;
     bool started;
 } follower;
 
@@ -191,6 +193,29 @@ static weft_link_end decide(follower *f, const weft_router_status *s)
     return end == WEFT_LINK_OK && d.action == WEFT_CONTROL_CHANGE ? apply(f, &d) : end;
 }
 
+static bool was_told(const follower *f, const char *name)
+{
+    for (uint32_t i = 0; i < f->strangers.len; i++)
+        if (strcmp(f->strangers.at[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Says once of each model that has requests, but no place in the set, that nobody plans for it. */
+static weft_link_end tell_strangers(follower *f, const weft_router_status *s)
+{
+    weft_link_end end = WEFT_LINK_OK;
+    for (size_t i = 0; i < s->n_count && end == WEFT_LINK_OK; i++) {
+        const weft_control_count *c = &s->count[i];
+        if (c->arrivals == 0 || weft_controller_knows(f->controller, c->name) ||
+            f->strangers.len == STRANGERS_MAX || was_told(f, c->name))
+            continue;
+        WEFT_VEC_PUSH(f->arena, &f->strangers, weft_arena_strdup(f->arena, c->name));
+        end = note(f, c->name, " has requests and is not in the set: its load is not planned");
+    }
+    return end;
+}
+
 static weft_link_end step(follower *f, weft_arena *arena)
 {
     json_t *answer = NULL;
@@ -212,6 +237,8 @@ static weft_link_end step(follower *f, weft_arena *arena)
     } else if (end == WEFT_LINK_OK) {
         end = follow_changes(f, &s);
     }
+    if (end == WEFT_LINK_OK)
+        end = tell_strangers(f, &s);
     if (end == WEFT_LINK_OK && !s.draining) {
         poll_carbon(f, s.now_s);
         end = decide(f, &s);
@@ -313,7 +340,7 @@ static int run_control(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
-    follower f = {.o = &o, .diag = diag, .link = {.fd = -1}};
+    follower f = {.o = &o, .diag = diag, .arena = arena, .link = {.fd = -1}};
     weft_err err = diag && arena ? start(&o, arena, diag, &f) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
         err = follow(&f);
