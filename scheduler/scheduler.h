@@ -702,6 +702,18 @@ void weft_pick_begin(weft_pick_mean *mean, double accuracy);
 void weft_pick_end(weft_pick_mean *mean, double accuracy, bool answered);
 const char *weft_pick_reason_name(weft_pick_reason reason);
 
+/* Requests of a version of a model, and those of them that failed, were refused or came late. */
+typedef struct weft_canary_counts {
+    uint64_t requests, bad;
+} weft_canary_counts;
+
+/* How many requests a new version has had at look `look`, from 0 on. */
+uint64_t weft_canary_look_at(uint32_t look);
+/* Whether a new version does worse than the others beside it; over all looks chance alone says so
+ * with a probability of at most 0.05. */
+bool weft_canary_is_worse(const weft_canary_counts *canary, const weft_canary_counts *others,
+                          uint32_t look);
+
 /* -- Simulation ----------------------------------------------------------------------------- */
 
 /* What a request names: a model or an app. */

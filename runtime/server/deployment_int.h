@@ -92,6 +92,14 @@ typedef struct weft_missing_bundle {
 const weft_missing_bundle *weft_deployment__missing(const weft_deployment *deployment,
                                                     uint32_t *out_n);
 
+/* -- New versions beside others (rollout.c) -- */
+
+typedef struct weft_rollout weft_rollout;
+
+WEFT_MUST_USE weft_err weft_rollout__start(weft_router *router, weft_deployment *deployment,
+                                           weft_loop *loop, weft_rollout **out);
+void weft_rollout__stop(weft_rollout *rollout); /* before the deployment; NULL is allowed */
+
 /* -- The folder of bundles (repository.c) --------------------------------------------------- */
 
 /* A file that has a version of a model: FOLDER/MODEL.weft (version 1) or FOLDER/MODEL/VERSION.weft.

@@ -26,6 +26,7 @@ typedef struct server {
     const weft_serve_options *options;
     weft_serve_options effective; /* `options` refers to them */
     weft_deployment *deployment;
+    weft_rollout *rollout;
     weft_loop *loop;
     weft_notify *notify;
     weft_health *health;
@@ -172,6 +173,8 @@ static weft_err open_server(server *s, weft_diag *diag)
     s->options = &s->effective;
     WEFT_TRY(weft_router__create(s->options, s->loop, diag, &s->router));
     WEFT_TRY(weft_deployment__start(s->deployment, s->router, s->loop, diag));
+    if (!s->options->keep_canary)
+        WEFT_TRY(weft_rollout__start(s->router, s->deployment, s->loop, &s->rollout));
     WEFT_TRY(weft_ctl__create(s->options, s->router, s->deployment, s->loop, diag, &s->control));
     s->front.deployment = s->deployment;
     WEFT_TRY(open_health(s, diag));
@@ -250,6 +253,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_access__destroy(s.front.access);
     weft_reload__destroy(s.front.reload);
     weft_ctl__destroy(s.control);
+    weft_rollout__stop(s.rollout);
     weft_deployment__stop(s.deployment);
     weft_router__end_changes(s.router);
     weft_router__destroy(s.router);

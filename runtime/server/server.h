@@ -119,8 +119,9 @@ typedef struct weft_serve_options {
     double start_timeout_s;    /* time for a worker to prepare its models; 0: 300 */
     double stall_timeout_s; /* a worker that shows no sign of life for so long gets no requests; 0:
                              * 0.3 */
-    bool trust_bundle;      /* map the file itself: nobody overwrites or truncates it */
-    bool log_json;          /* events as JSON, not text */
+    bool keep_canary;  /* a version that does worse than those with more weight keeps its weight */
+    bool trust_bundle; /* map the file itself: nobody overwrites or truncates it */
+    bool log_json;     /* events as JSON, not text */
     weft_log_level log_level;
     bool nv_metrics;        /* also Triton's metric names */
     const char *trace_file; /* spans of requests as lines of OTLP/JSON; NULL: none */

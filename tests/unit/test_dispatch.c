@@ -160,6 +160,73 @@ static void test_line__the_host_cost_is_taken_off_the_slo(void **state)
     assert_int_equal(weft_line_due_ns(5, HUGE_VAL, 1000), 999000005);
 }
 
+/* -- New versions ----------------------------------------------------------------------------- */
+
+static double binomial(uint64_t n, uint64_t k)
+{
+    double x = 1;
+    for (uint64_t i = 0; i < k; i++)
+        x = x * (double)(n - i) / (double)(i + 1);
+    return x;
+}
+
+/* Fisher's exact test by enumeration: at look 0 it may spend 0.025, at look 2 1/240. */
+static void test_canary__is_fishers_exact_test(void **state)
+{
+    uint32_t worse = 0;
+    (void)state;
+    for (uint64_t bad = 0; bad <= 12; bad++)
+        for (uint64_t other = 0; other <= 12; other++) {
+            const weft_canary_counts a = {120, bad}, b = {300, other};
+            double p = 0;
+            for (uint64_t x = bad; x <= bad + other; x++)
+                p += binomial(bad + other, x) * binomial(420 - bad - other, 120 - x) /
+                     binomial(420, 120);
+            bool higher = (double)bad / 120 > (double)other / 300;
+            assert_int_equal(weft_canary_is_worse(&a, &b, 0), higher && p <= 0.025);
+            assert_int_equal(weft_canary_is_worse(&a, &b, 2), higher && p <= 0.05 / 12);
+            worse += higher && p <= 0.025;
+        }
+    assert_in_range(worse, 20, 140);
+    const weft_canary_counts few = {99, 99}, good = {1000, 0}, none = {99, 0}, all = {100, 100};
+    assert_false(weft_canary_is_worse(&few, &good, 0));
+    assert_false(weft_canary_is_worse(&all, &none, 0));
+    assert_true(weft_canary_is_worse(&all, &good, 30));
+}
+
+/* Part of 2,000 versions that are aborted within 3,200 requests. */
+static double aborted(double own, double others, uint64_t *seed)
+{
+    uint32_t n = 0;
+    for (int run = 0; run < 2000; run++) {
+        weft_canary_counts a = {0, 0}, b = {0, 0};
+        for (uint32_t look = 0; a.requests < 3200;) {
+            a.requests++;
+            a.bad += rand_unit(seed) < own;
+            for (int k = 0; k < 3; k++, b.requests++)
+                b.bad += rand_unit(seed) < others;
+            if (a.requests < weft_canary_look_at(look))
+                continue;
+            if (weft_canary_is_worse(&a, &b, look++)) {
+                n++;
+                break;
+            }
+        }
+    }
+    return n / 2000.0;
+}
+
+static void test_canary__false_alarms_and_power(void **state)
+{
+    uint64_t seed = 4;
+    (void)state;
+    assert_true(aborted(0.01, 0.01, &seed) <= 0.05);
+    assert_true(aborted(0.2, 0.2, &seed) <= 0.05);
+    assert_true(aborted(0.01, 0.05, &seed) <= 0.001); /* better than the others */
+    assert_true(aborted(0.05, 0.01, &seed) > 0.99);
+    assert_true(aborted(0.02, 0, &seed) > 0.99);
+}
+
 /* -- A queue whose model has one size of batches ---------------------------------------------- */
 
 typedef struct queue {
@@ -209,6 +276,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_line__the_host_cost_is_taken_off_the_slo),
+        cmocka_unit_test(test_canary__is_fishers_exact_test),
+        cmocka_unit_test(test_canary__false_alarms_and_power),
         cmocka_unit_test(test_pick__follows_its_definition),
         cmocka_unit_test(test_pick__mean_accuracy_holds),
         cmocka_unit_test(test_line__without_sizes),

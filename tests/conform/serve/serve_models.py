@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 from serving import EXAMPLES, WEFT, Server, digits, is_close, read_answer, skip, tensor, wait_until
 
@@ -279,5 +280,33 @@ with Server("b.weft@7:0", "--control", "control", bundle="a.weft") as server:
     ctl("unload", "m")
     assert server.get("/v2/models/m")[0] == 404 and ask(connection, "m", 1)[0] == 404
     assert "no model 'm' of version 1" in ctl("weights", "m", "1=2", code=1)
+# -- Versions that are worse than the others --------------------------------------------------------------------------
+# Version 2 answers every request later than its SLO of 1 us; the others have none.
+with open("late.yaml", "w") as f:
+    f.write(f"models:\n  - {{name: m, file: {EXAMPLES}/digits_attn.onnx, slo: 1us}}\n")
+subprocess.run([WEFT, "compile", "late.yaml", "-o", "late.weft"], check=True)
+for keep in (False, True):
+    with Server("late.weft@2:0.5", "c.weft@3:0.5", "--control", "control", *(["--keep-canary"] if keep else []),
+                bundle="a.weft") as server:
+        def weights():
+            return {m["version"]: m["weight"] for m in status()["models"] if m["model"] == "m"}
+
+        def ask_some():
+            """Every fourth request goes to version 2, and as many to version 3."""
+            for i in range(100):
+                assert ask(connection, "m", i)[0] == 200
+            time.sleep(0.1)
+            return weights() == {"1": 1, "2": 0, "3": 0.5}
+
+        connection = server.connect()
+        if keep:
+            assert not any(ask_some() for _ in range(12))
+            assert weights() == {"1": 1, "2": 0.5, "3": 0.5}
+        else:
+            wait_until(ask_some)
+            assert {ask(connection, "m", i)[2] for i in range(30)} == {"1", "3"}
+            assert ask(connection, "m", 1, "/versions/2")[0] == 200
+            ctl("weights", "m", "2=0.5")  # it gets another chance
+            wait_until(lambda: weights()["2"] == 0.5)
 assert "name another version" in subprocess.run([WEFT, "serve", "a.weft", "b.weft", "--http", "0", "--grpc", "off", "--metrics", "off"],
                                                 stderr=subprocess.PIPE, text=True).stderr
