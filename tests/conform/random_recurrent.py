@@ -114,7 +114,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         checker = Checker(options.worker, folder, count_kernels=True)
         for k in range(options.count):
-            g, inputs, text = Maker(np.random.RandomState(options.seed * 100003 + k)).make()
+            g, inputs, text = Maker(np.random.RandomState((options.seed * 100003 + k) % 2**32)).make()
             checker.where = f"{k}: {text}"
             found = checker.check(g, [inputs], checker.configs)
             if found:

@@ -1,5 +1,5 @@
 /* Kernels of GEMMs, convolutions and attention, of the shapes that common models have, compiled
- * by NVRTC for every architecture: what they take of registers, shared and local memory, and how
+ * by NVRTC for several architectures: what they take of registers, shared and local memory, and how
  * many blocks a multiprocessor then holds. Skipped where there is no NVRTC.
  *
  * ctest label: slow (NVRTC takes the time, and sanitizers cannot look into NVRTC). */
@@ -18,7 +18,8 @@
 
 #include "tests/support/typed_text.h"
 
-#define TARGETS "sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120"
+/* Of each generation that differs in what it has; WEFT_TARGETS names others. */
+#define TARGETS "sm_75,sm_90,sm_120"
 
 enum {
     SHARED_MAX = 48 << 10, /* that every device gives without being asked */
@@ -121,7 +122,8 @@ static void test_cuda_targets__kernels_fit_every_architecture(void **state)
     weft_arena *arena = weft_arena_create(0);
     weft_module *m = make_module(diag);
     weft_bundle b = {0};
-    weft_codegen_options options = {.target = TARGETS, .n_thread = 2};
+    const char *targets = getenv("WEFT_TARGETS");
+    weft_codegen_options options = {.target = targets ? targets : TARGETS, .n_thread = 2};
     weft_err err = weft_codegen_make(m, weft_backend_find("cuda"), &options, arena, diag, &b);
     if (err == WEFT_ERR_NODEV) {
         print_message("%s\n", weft_diag_at(diag, 0)->text);
@@ -130,7 +132,7 @@ static void test_cuda_targets__kernels_fit_every_architecture(void **state)
     if (err != WEFT_ERR_OK && !skipped)
         fail_msg("%s", weft_diag_at(diag, 0)->text);
     if (!skipped) {
-        assert_int_equal(b.n_arch, 7);
+        assert_true(b.n_arch > 0);
         assert_in_range(b.n_kernel, NODES, 2 * NODES);
     }
     for (uint32_t i = 0; i < b.n_kernel; i++)

@@ -160,7 +160,7 @@ static void test_merge__random_models_keep_their_answers(void **state)
     weft_diag *diag = weft_diag_create();
     uint64_t joints = 0, saved = 0;
     (void)state;
-    for (uint64_t round = 1; round <= 1000; round++) {
+    for (uint64_t round = 1; round <= RAND_ROUNDS(1000); round++) {
         uint64_t seed = round * 7919;
         int n_model = 2 + (int)(rand_next(&seed) % (MODELS_MAX - 1));
         weft_module *m = make_module(n_model, &seed, diag);
@@ -182,7 +182,7 @@ static void test_merge__random_models_keep_their_answers(void **state)
     }
     print_message("%llu joint graphs, %llu GEMMs saved\n", (unsigned long long)joints,
                   (unsigned long long)saved);
-    assert_true(joints > 700 && saved > 1000);
+    assert_true(joints > RAND_ROUNDS(700) && saved > RAND_ROUNDS(1000));
     weft_diag_destroy(diag);
 }
 

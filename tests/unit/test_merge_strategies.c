@@ -288,7 +288,7 @@ static uint32_t run_set(const char *strategy, bool conv, relation how, uint64_t 
 static void check_strategy(const char *strategy, bool conv, relation its_own)
 {
     weft_diag *diag = weft_diag_create();
-    uint32_t used = 0, rounds = conv ? 8 : 20;
+    uint32_t used = 0, rounds = RAND_ROUNDS(conv ? 8 : 20);
     for (uint64_t round = 0; round < rounds; round++)
         used += run_set(strategy, conv, its_own, round * 7919 + 1, diag);
     assert_true(used >= rounds);

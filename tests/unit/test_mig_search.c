@@ -127,7 +127,7 @@ static void test_mig_search__equals_brute_force(void **state)
     brute *b = malloc(sizeof *b);
     uint64_t seed = 20240611;
     (void)state;
-    for (uint32_t round = 0; round < 600; round++) {
+    for (uint32_t round = 0; round < RAND_ROUNDS(600); round++) {
         weft_arena *arena = weft_arena_create(0);
         weft_mig_shape shape = weft_mig__shape(weft_device_type_find(types[round % 3]));
         weft_mig_load load[6];
@@ -164,7 +164,7 @@ static void test_mig_search__is_monotone(void **state)
 {
     uint64_t seed = 77;
     (void)state;
-    for (uint32_t round = 0; round < 300; round++) {
+    for (uint32_t round = 0; round < RAND_ROUNDS(300); round++) {
         weft_arena *arena = weft_arena_create(0);
         weft_mig_shape shape = weft_mig__shape(weft_device_type_find("h100"));
         weft_mig_load load[12];

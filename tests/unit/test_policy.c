@@ -109,7 +109,7 @@ static void test_policy__every_plan_passes_the_checker(void **state)
     scene *sc = malloc(sizeof *sc);
     uint32_t placed = 0, refused = 0;
     (void)state;
-    for (uint64_t round = 1; round <= 600; round++) {
+    for (uint64_t round = 1; round <= RAND_ROUNDS(600); round++) {
         uint64_t seed = round * 7919;
         make_scene(sc, &seed);
         for (size_t i = 0; weft_policy_at(i); i++) {
@@ -141,7 +141,7 @@ static void test_policy__every_plan_passes_the_checker(void **state)
         }
     }
     print_message("%u plans, %u refusals\n", placed, refused);
-    assert_true(placed > 1000 && refused > 100);
+    assert_true(placed > RAND_ROUNDS(1000) && refused > RAND_ROUNDS(100));
     free(sc);
     weft_diag_destroy(diag);
 }
@@ -161,7 +161,7 @@ static void test_policy__order_of_input_does_not_matter(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     (void)state;
-    for (uint64_t round = 1; round <= 100; round++) {
+    for (uint64_t round = 1; round <= RAND_ROUNDS(100); round++) {
         uint64_t seed = round * 104729;
         make_scene(sc, &seed);
         for (size_t i = 0; weft_policy_at(i); i++) {
@@ -306,7 +306,7 @@ static void test_policy__bestfit_is_never_dearer_than_exclusive(void **state)
 {
     scene *sc = malloc(sizeof *sc);
     (void)state;
-    for (uint64_t round = 1; round <= 300; round++) {
+    for (uint64_t round = 1; round <= RAND_ROUNDS(300); round++) {
         uint64_t seed = round * 15485863;
         weft_arena *arena = weft_arena_create(0);
         weft_plan exclusive, best;
@@ -340,7 +340,7 @@ static void test_policy__weft_is_never_worse_than_another(void **state)
     weft_diag *diag = weft_diag_create();
     uint32_t better = 0, equal = 0;
     (void)state;
-    for (uint64_t round = 1; round <= 150; round++) {
+    for (uint64_t round = 1; round <= RAND_ROUNDS(150); round++) {
         uint64_t seed = round * 32452843;
         weft_arena *arena = weft_arena_create(0);
         weft_plan own, plan;
@@ -368,7 +368,7 @@ static void test_policy__weft_is_never_worse_than_another(void **state)
         weft_arena_destroy(arena);
     }
     print_message("better than all others in %u of %u scenes\n", better, better + equal);
-    assert_true(better > 15);
+    assert_true(better > RAND_ROUNDS(15));
     weft_diag_destroy(diag);
     free(sc);
 }
@@ -382,7 +382,7 @@ static void test_policy__goodput_carries_what_it_can(void **state)
     weft_diag *diag = weft_diag_create();
     uint32_t partial = 0;
     (void)state;
-    for (uint64_t round = 1; round <= 250; round++) {
+    for (uint64_t round = 1; round <= RAND_ROUNDS(250); round++) {
         uint64_t seed = round * 32452843;
         weft_arena *arena = weft_arena_create(0);
         double carried[2];
@@ -408,7 +408,7 @@ static void test_policy__goodput_carries_what_it_can(void **state)
         assert_true(carried[1] >= carried[0] * (1 - 1e-6));
         weft_arena_destroy(arena);
     }
-    assert_true(partial > 40);
+    assert_true(partial > RAND_ROUNDS(40));
     weft_diag_destroy(diag);
     free(sc);
 }

@@ -15,6 +15,7 @@
 
 #include "tests/support/make_plan.h"
 #include "tests/support/parvagpu_data.h"
+#include "tests/support/rand.h"
 
 /* -- Published numbers ------------------------------------------------------------------------ */
 
@@ -71,7 +72,7 @@ static void test_policy_weft__between_bound_and_exclusive(void **state)
     uint32_t proven = 0, below = 0, runs = 0;
     (void)state;
     need_data();
-    for (uint64_t seed = 1000; seed < 2000; seed++) {
+    for (uint64_t seed = 1000; seed < 1000 + RAND_ROUNDS(1000); seed++) {
         weft_arena *arena = weft_arena_create(0);
         parvagpu_set set;
         weft_plan exact, fast, parva, whole;
@@ -133,7 +134,7 @@ static void test_policy_weft__exact_is_monotone(void **state)
 {
     (void)state;
     need_data();
-    for (uint64_t seed = 1; seed <= 150; seed++) {
+    for (uint64_t seed = 1; seed <= RAND_ROUNDS(150); seed++) {
         weft_arena *arena = weft_arena_create(0);
         parvagpu_set set;
         weft_plan before, after;
@@ -189,7 +190,7 @@ static void test_policy_weft__unchanged_models_stay(void **state)
 {
     (void)state;
     need_data();
-    for (uint64_t seed = 1; seed <= 100; seed++) {
+    for (uint64_t seed = 1; seed <= RAND_ROUNDS(100); seed++) {
         weft_arena *arena = weft_arena_create(0);
         parvagpu_set set;
         weft_plan before, same, after, anew;
