@@ -186,10 +186,6 @@ struct weft_engine {
 WEFT_MUST_USE weft_err weft_engine__create(weft_bundle *bundle, const weft_driver *driver,
                                            const weft_engine_options *options, weft_diag *diag,
                                            weft_engine **out);
-/* As weft_engine_open, for a borrowed bundle that outlives the engine. */
-WEFT_MUST_USE weft_err weft_engine__open_bundle(weft_bundle *bundle,
-                                                const weft_engine_options *options, weft_diag *diag,
-                                                weft_engine **out);
 /* Verifies the checksum of weight w at the first call for it. */
 WEFT_MUST_USE weft_err weft_engine__check_weight(weft_engine *engine, uint32_t w, weft_diag *diag);
 /* Counts the packing of weight w (only with engine->count): `room` bytes packed, and `beside` bytes

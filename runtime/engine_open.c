@@ -13,8 +13,8 @@ static const char *driver_of_target(const char *target)
     return strncmp(target, "sm_", 3) == 0 ? "cuda" : target;
 }
 
-weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options *options,
-                                  weft_diag *diag, weft_engine **out)
+weft_err weft_engine_open_bundle(weft_bundle *bundle, const weft_engine_options *options,
+                                 weft_diag *diag, weft_engine **out)
 {
     const char *name =
         options && options->driver ? options->driver : driver_of_target(bundle->target);
@@ -29,7 +29,7 @@ weft_err weft_engine__open_bundle(weft_bundle *bundle, const weft_engine_options
 static weft_err open_owned(weft_bundle *bundle, const weft_engine_options *options, weft_diag *diag,
                            weft_engine **out)
 {
-    weft_err err = weft_engine__open_bundle(bundle, options, diag, out);
+    weft_err err = weft_engine_open_bundle(bundle, options, diag, out);
     if (err != WEFT_ERR_OK) {
         weft_bundle_close(bundle);
         return err;

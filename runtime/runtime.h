@@ -53,6 +53,10 @@ WEFT_MUST_USE weft_err weft_engine_open(const char *bundle_path, const weft_engi
 WEFT_MUST_USE weft_err weft_engine_open_fd(int fd, const char *name,
                                            const weft_engine_options *options, weft_diag *diag,
                                            weft_engine **out);
+/* The same for a borrowed bundle that outlives the engine. */
+WEFT_MUST_USE weft_err weft_engine_open_bundle(weft_bundle *bundle,
+                                               const weft_engine_options *options, weft_diag *diag,
+                                               weft_engine **out);
 void weft_engine_close(weft_engine *engine);
 const weft_bundle *weft_engine_bundle(const weft_engine *engine);
 /* The error after which the device is unusable for the life of this engine: a kernel fault, or the

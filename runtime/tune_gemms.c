@@ -33,7 +33,7 @@ weft_err weft_tune_gemms(weft_bundle *bundle, const weft_engine_options *options
 {
     weft_tuner tuner = {.n = 0};
     weft_engine *engine = NULL;
-    weft_err err = weft_engine__open_bundle(bundle, options, diag, &engine);
+    weft_err err = weft_engine_open_bundle(bundle, options, diag, &engine);
     if (err == WEFT_ERR_OK)
         engine->tuner = &tuner;
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < bundle->n_program + bundle->n_joint; i++)

@@ -52,7 +52,7 @@ weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model, const int
     count.in_file = calloc((size_t)bundle->n_weight + 1, sizeof *count.in_file);
     if (!count.in_file)
         return WEFT_ERR_NOMEM;
-    weft_err err = weft_engine__open_bundle(bundle, options, diag, &engine);
+    weft_err err = weft_engine_open_bundle(bundle, options, diag, &engine);
     if (err == WEFT_ERR_OK) {
         engine->count = &count;
         err = weft_session_open(engine, model, diag, &session);

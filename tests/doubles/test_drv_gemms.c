@@ -156,7 +156,7 @@ static void test_drv_gemms__copies_and_fills(void **state)
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         weft_engine *engine;
         weft_session *session;
-        need(weft_engine__open_bundle(&m.bundle, &options[i], diag, &engine));
+        need(weft_engine_open_bundle(&m.bundle, &options[i], diag, &engine));
         need(weft_session_open(engine, "m", diag, &session));
         run_made(session, 5);
         run_made(session, 64);

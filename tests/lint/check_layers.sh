@@ -31,6 +31,11 @@ allowed() {
         base/* | ops/* | ir/cost.h | ir/bundle.h | scheduler/scheduler.h) return 0 ;;
         esac
         ;;
+    api)
+        case "$header" in
+        base/* | ops/* | ir/cost.h | ir/bundle.h | runtime/runtime.h | include/weft/weft.h) return 0 ;;
+        esac
+        ;;
     tools)
         case "$header" in
         base/* | ops/* | ir/ir.h | ir/cost.h | ir/bundle.h) return 0 ;;
@@ -172,6 +177,9 @@ if [ "${2:-}" != plain ]; then
     plant runtime/planted.c '"ir/ir.h"'
     plant runtime/planted.c '"scheduler/mig/mig.h"'
     plant tools/planted.c '"passes/passes_int.h"'
+    plant api/planted.c '"runtime/server/server.h"'
+    plant api/planted.c '"ir/ir.h"'
+    plant include/weft/planted.h '"base/err.h"'
     plant passes/planted.c '<onnx/onnx.pb-c.h>'
     plant frontend/planted.c '<dnnl.h>'
     plant passes/merge/planted.c '<igraph/igraph.h>'

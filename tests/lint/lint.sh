@@ -36,4 +36,4 @@ tree() {
 }
 
 # shellcheck disable=SC2034  # used by the checks that source this
-libraries='base ops ir frontend estimator passes codegen scheduler runtime'
+libraries='base ops ir frontend estimator passes codegen scheduler runtime api'

@@ -142,7 +142,7 @@ static inline void add_output(world *w, uint32_t v)
 static inline void open_world(world *w, uint32_t threads)
 {
     weft_engine_options options = {.threads = threads};
-    assert_int_equal(weft_engine__open_bundle(&w->bundle, &options, w->diag, &w->engine), 0);
+    assert_int_equal(weft_engine_open_bundle(&w->bundle, &options, w->diag, &w->engine), 0);
     assert_int_equal(weft_session_open(w->engine, "m", w->diag, &w->session), 0);
 }
 

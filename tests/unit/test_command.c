@@ -139,8 +139,8 @@ static weft_err run(fixture *f, int64_t n)
     weft_session *session;
     float *x = calloc(4 * (size_t)n + 1, sizeof *x);
     weft_tensor in = {.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {n, 4}, .data = x}, out;
-    assert_int_equal(weft_engine__open_bundle(&f->bundle, &(weft_engine_options){.driver = "null"},
-                                              f->diag, &engine),
+    assert_int_equal(weft_engine_open_bundle(&f->bundle, &(weft_engine_options){.driver = "null"},
+                                             f->diag, &engine),
                      WEFT_ERR_OK);
     assert_int_equal(weft_session_open(engine, "m", f->diag, &session), WEFT_ERR_OK);
     weft_err err = weft_session_run(session, &in, 1, f->diag, &out, 1);

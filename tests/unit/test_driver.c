@@ -137,7 +137,7 @@ static void test_driver__answers_at_every_size(void **state)
         weft_session *session;
         init_fixture(&f);
         weft_engine_options options = {.driver = weft_driver_name(weft_driver_at(d)), .threads = 1};
-        assert_int_equal(weft_engine__open_bundle(&f.bundle, &options, f.diag, &engine), 0);
+        assert_int_equal(weft_engine_open_bundle(&f.bundle, &options, f.diag, &engine), 0);
         assert_int_equal(weft_session_open(engine, "m", f.diag, &session), 0);
         for (int64_t n = 1; n <= 64; n += 3)
             run_once(&f, session, n);
@@ -160,7 +160,7 @@ static void test_driver__sessions_share_an_engine(void **state)
         weft_session *session[2];
         init_fixture(&f);
         weft_engine_options options = {.driver = weft_driver_name(weft_driver_at(d)), .threads = 1};
-        assert_int_equal(weft_engine__open_bundle(&f.bundle, &options, f.diag, &engine), 0);
+        assert_int_equal(weft_engine_open_bundle(&f.bundle, &options, f.diag, &engine), 0);
         for (int i = 0; i < 2; i++)
             assert_int_equal(weft_session_open(engine, "m", f.diag, &session[i]), 0);
         run_once(&f, session[0], 8);
@@ -202,7 +202,7 @@ static void test_driver__sessions_run_beside_each_other(void **state)
         for (int i = 0; i < 3; i++)
             init_fixture(&w[i].f);
         weft_engine_options options = {.driver = weft_driver_name(weft_driver_at(d)), .threads = 1};
-        assert_int_equal(weft_engine__open_bundle(&w[0].f.bundle, &options, w[0].f.diag, &engine),
+        assert_int_equal(weft_engine_open_bundle(&w[0].f.bundle, &options, w[0].f.diag, &engine),
                          0);
         for (int i = 0; i < 3; i++) {
             w[i].engine = engine;

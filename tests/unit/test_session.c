@@ -137,7 +137,7 @@ static void test_session__memory_limit_holds(void **state)
     add_output(&w, y);
     weft_engine_options options = {.threads = 1, .mem_limit_bytes = 1000000};
     weft_tensor got;
-    assert_int_equal(weft_engine__open_bundle(&w.bundle, &options, w.diag, &w.engine), 0);
+    assert_int_equal(weft_engine_open_bundle(&w.bundle, &options, w.diag, &w.engine), 0);
     assert_int_equal(weft_session_open(w.engine, "m", w.diag, &w.session), 0);
     assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, &got, 1), WEFT_ERR_NOMEM);
     assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, &got, 1), WEFT_ERR_NOMEM);
@@ -161,7 +161,7 @@ static void test_session__shared_memory_counts_once(void **state)
             .threads = 1, .mem_limit_bytes = 600000, .share_memory = shared};
         weft_session *second = NULL;
         weft_tensor got;
-        assert_int_equal(weft_engine__open_bundle(&w.bundle, &options, w.diag, &w.engine), 0);
+        assert_int_equal(weft_engine_open_bundle(&w.bundle, &options, w.diag, &w.engine), 0);
         assert_int_equal(weft_session_open(w.engine, "m", w.diag, &w.session), 0);
         assert_int_equal(weft_session_open(w.engine, "m", w.diag, &second), 0);
         for (int round = 0; round < 2; round++) {
