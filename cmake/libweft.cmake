@@ -38,3 +38,30 @@ add_custom_command(OUTPUT ${static}
   DEPENDS weft_api weft_runtime weft_ir weft_ops weft_bundle_proto weft_base ${weft_map}
   WORKING_DIRECTORY ${PROJECT_BINARY_DIR} VERBATIM)
 add_custom_target(libweft_static ALL DEPENDS ${static})
+
+# -- Installation: component runtime is the library, development what programs are built with -----
+if(NOT WEFT_INSTALL)
+  return()
+endif()
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(weft_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Weft)
+install(TARGETS libweft EXPORT WeftRuntime
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
+        NAMELINK_COMPONENT development)
+install(FILES ${static} DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(FILES include/weft/weft.h include/weft/weft.hpp
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft COMPONENT development)
+install(EXPORT WeftRuntime NAMESPACE Weft:: DESTINATION ${weft_cmake_dir} COMPONENT development)
+# The command is found from the folder of the package, so that the whole tree can be moved.
+configure_package_config_file(cmake/WeftConfig.cmake.in ${PROJECT_BINARY_DIR}/gen/WeftConfig.cmake
+  INSTALL_DESTINATION ${weft_cmake_dir} PATH_VARS CMAKE_INSTALL_BINDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gen/WeftConfigVersion.cmake
+  COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/gen/WeftConfig.cmake
+              ${PROJECT_BINARY_DIR}/gen/WeftConfigVersion.cmake cmake/WeftBundle.cmake
+        DESTINATION ${weft_cmake_dir} COMPONENT development)
+file(RELATIVE_PATH weft_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/weft.pc.in ${PROJECT_BINARY_DIR}/gen/weft.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/gen/weft.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
