@@ -52,11 +52,6 @@ def infer(s, n=1):
     assert is_close(got, want[:n]), got
 
 
-def memory_mib(s):
-    with open(f"/proc/{s.process.pid}/status") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
-
-
 def cpu_s(s):
     with open(f"/proc/{s.process.pid}/stat") as f:
         fields = f.read().rpartition(")")[2].split()
@@ -80,7 +75,7 @@ class Watch(threading.Thread):
                 self.longest = max(self.longest, live(self.s))
             except (OSError, AssertionError) as problem:
                 self.failed.append(repr(problem))
-            self.largest = max(self.largest, memory_mib(self.s))
+            self.largest = max(self.largest, self.s.memory_mib())
             time.sleep(0.02)
 
     def __enter__(self):
@@ -178,7 +173,7 @@ def check_floods():
         silent, since = Connection(s), time.monotonic()
         before = descriptors(s)
         for name, parts, must_end in FLOODS:
-            memory, cpu = memory_mib(s), cpu_s(s)
+            memory, cpu = s.memory_mib(), cpu_s(s)
             with Watch(s) as watch:
                 c = Connection(s)
                 took_all = c.flood(parts())
@@ -210,7 +205,7 @@ def check_unread():
     """A client that never reads makes the server owe it answers, resets and acknowledgements without end."""
     with Server() as s:
         infer(s)
-        memory = memory_mib(s)
+        memory = s.memory_mib()
         for name, part in (("answers", lambda k: refused_streams(1 + 2000 * k, 1000)),
                            ("pings", lambda k: frame(PING, 0, 0, b"12345678") * 10000)):
             with Watch(s) as watch:

@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import struct
-import threading
 import time
 
 from serving import Server, compile_bundle, digits, is_close, tensor, wait_until
@@ -59,11 +58,6 @@ def live(s, seconds=2):
 
 def descriptors(s):
     return len(os.listdir(f"/proc/{s.process.pid}/fd"))
-
-
-def memory_mib(s):
-    with open(f"/proc/{s.process.pid}/status") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) >> 10
 
 
 def metric(s, name):
@@ -223,7 +217,7 @@ def check_slow():
                 slowest = max(slowest, live(s), time.monotonic() - began)
                 time.sleep(0.1)
         assert slowest < 2, slowest
-        assert memory_mib(s) < 700, memory_mib(s)  # with a sanitizer's; without 60
+        assert s.memory_mib() < 700, s.memory_mib()  # with a sanitizer's; without 60
         late = sum(read_all(raw, 0.01)[0].startswith(b"HTTP/1.1 408") for raw in heads)
         assert late == len(heads), late
         assert all(read_all(raw, 0.01)[1] for raw in uploads)
@@ -333,7 +327,7 @@ def check_bombs():
     """A few kilobytes must not become gigabytes: 23 KB of JSON were 1.85 GB."""
     with Server() as s:
         good(s)
-        before = memory_mib(s)
+        before = s.memory_mib()
         bombs = [b'{"inputs":[' + b" " * (24 << 20) + b"]}", b'{"inputs":[{"data":[' + b"0," * (12 << 20) + b"0]}]}",
                  b'{"a":[' + b"[]," * (8 << 20) + b"0]}"]
         for plain in bombs:
@@ -341,7 +335,7 @@ def check_bombs():
             status, got = s.infer("digits", gzip.compress(plain), headers={"Content-Encoding": "gzip"})
             assert status == 400 and "64 times" in got["error"], got
             assert time.monotonic() - start < 2
-        assert memory_mib(s) - before < 500, (before, memory_mib(s))  # with a sanitizer's; without 10
+        assert s.memory_mib() - before < 500, (before, s.memory_mib())  # with a sanitizer's; without 10
         # What real data compresses to is accepted; what follows the compressed data is not.
         packed = gzip.compress(BODY)
         assert s.infer("digits", packed, headers={"Content-Encoding": "gzip"})[0] == 200

@@ -7,15 +7,13 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 
 import numpy as np
 
-sys.path.insert(0, os.environ["WEFT_SOURCE_DIR"])
-from tests.support.onnx_file import Graph, Node, Port
 from http2 import DATA, END_HEADERS, END_STREAM, HEADERS, INFER, Connection, frame, infer_message
-from serving import WEFT, Server, is_sanitized, skip, tensor
+from serving import WEFT, Server, is_sanitized, skip, tensor, write_small
+from tests.support.onnx_file import Graph, Node, Port
 
 WIDE = 1 << 18  # numbers of an output: 1 MiB
 LONG = 450000   # rows of four numbers
@@ -36,28 +34,10 @@ def compile_models():
     g.nodes.append(Node("ReduceMax", ["x"], ["y"], {"keepdims": 1}))
     g.outputs.append(Port("y", "int64"))
     g.save("long.onnx")
-    g = Graph(opset=17)
-    g.inputs.append(Port("x", "float32", ["B", 4]))
-    g.nodes.append(Node("Add", ["x", "x"], ["y"], {}))
-    g.outputs.append(Port("y", "float32"))
-    g.save("small.onnx")
+    write_small("small.onnx")
     with open("set.yaml", "w") as f:
         f.write("models:\n" + "".join(f"  - name: {n}\n    file: {n}.onnx\n" for n in ("wide", "long", "small")))
     subprocess.run([WEFT, "compile", "set.yaml", "--batch", "1,8", "-o", "held.weft"], check=True)
-
-
-def small(s):
-    x = np.arange(4, dtype="f4").reshape(1, 4)
-    start = time.monotonic()
-    status, got = s.infer("small", {"inputs": [tensor("x", x, True)], "parameters": {"binary_data_output": True}},
-                          x.tobytes())
-    assert status == 200 and np.array_equal(got["outputs"][0]["array"], x + x), (status, got)
-    return time.monotonic() - start
-
-
-def memory_mib(s, of="VmRSS"):
-    with open(f"/proc/{s.process.pid}/status") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith(of)) / 1024
 
 
 def ask_wide():
@@ -71,7 +51,7 @@ def watch(s, what, before):
     """Small requests for some seconds; the memory of the router stays within what it may hold."""
     longest, largest, end = 0, 0, time.monotonic() + 4
     while time.monotonic() < end:
-        longest, largest = max(longest, small(s)), max(largest, memory_mib(s))
+        longest, largest = max(longest, s.ask_small()), max(largest, s.memory_mib())
         time.sleep(0.02)
     print(f"{what}: memory {before:.0f} -> {largest:.0f} MiB, longest small request beside it {longest * 1e3:.0f} ms",
           flush=True)
@@ -81,8 +61,8 @@ def watch(s, what, before):
 
 def check_unread_http():
     with Server("--max-request", "4MiB", bundle="held.weft") as s:
-        small(s)
-        before, kept = memory_mib(s), []
+        s.ask_small()
+        before, kept = s.memory_mib(), []
         for _ in range(200):
             raw = socket.socket()
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -96,8 +76,8 @@ def check_unread_http():
 
 def check_unread_grpc():
     with Server("--max-request", "4MiB", bundle="held.weft") as s:
-        small(s)
-        before = memory_mib(s)
+        s.ask_small()
+        before = s.memory_mib()
         # A window of 0 bytes for each stream.
         c = Connection(s, struct.pack(">HI", 4, 0))
         x = np.ones((ROWS, 1), "f4")
@@ -111,9 +91,9 @@ def check_unread_grpc():
 def check_decoded():
     """Two bytes of JSON become an INT64: 16 bodies of 4 MiB are 256 MiB of tensors."""
     with Server("--max-request", "4MiB", "--stall-timeout", "60s", bundle="held.weft") as s:
-        small(s)
+        s.ask_small()
         (worker,) = s.workers()
-        before, kept = memory_mib(s), []
+        before, kept = s.memory_mib(), []
         os.kill(worker, signal.SIGSTOP)
         body = (b'{"inputs":[{"name":"x","datatype":"INT64","shape":[%d,4],"data":[' % LONG + b"0," * (4 * LONG - 1) +
                 b"0]}]}")
@@ -122,13 +102,13 @@ def check_decoded():
             raw.sendall(b"POST /v2/models/long/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             kept.append(raw)
         time.sleep(3)
-        largest = memory_mib(s, "VmHWM")
+        largest = s.memory_mib("VmHWM")
         print(f"15 bodies of 3.6 MB of INT64 as JSON: memory {before:.0f} -> {largest:.0f} MiB")
         assert largest < before + 2 * HELD_MIB + 50
         os.kill(worker, signal.SIGCONT)
         statuses = [raw.recv(65536)[9:12] for raw in kept]
         assert set(statuses) <= {b"200", b"503"} and b"200" in statuses, statuses
-        small(s)
+        s.ask_small()
 
 
 if is_sanitized():

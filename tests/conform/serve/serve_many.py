@@ -5,16 +5,14 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE_DIR"], "tests", "support"))
-from http2 import DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, Connection, frame, head  # noqa: E402
-from onnx_file import Graph, Node, Port  # noqa: E402
-from serving import WEFT, Server, tensor, wait_until  # noqa: E402
+from http2 import DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, Connection, frame, head
+from serving import WEFT, Server, tensor, wait_until
+from tests.support.onnx_file import Graph, Node, Port
 
 MODELS = [f"model-{i:04d}" for i in range(1000)]
 

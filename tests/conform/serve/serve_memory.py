@@ -5,14 +5,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 
 import numpy as np
 
-sys.path.insert(0, os.environ["WEFT_SOURCE_DIR"])
+from serving import WEFT, Server, is_close, is_sanitized, skip, wait_until, write_small
 from tests.support.onnx_file import Graph, Node, Port
-from serving import WEFT, Server, is_close, is_sanitized, skip, tensor, wait_until
 
 
 def compile_models():
@@ -23,34 +21,18 @@ def compile_models():
                 Node("MatMul", ["m", "x"], ["y"], {})]
     g.outputs.append(Port("y", "float32"))
     g.save("outer.onnx")
-    g = Graph(opset=17)
-    g.inputs.append(Port("x", "float32", ["B", 4]))
-    g.nodes.append(Node("Add", ["x", "x"], ["y"], {}))
-    g.outputs.append(Port("y", "float32"))
-    g.save("small.onnx")
+    write_small("small.onnx")
     with open("set.yaml", "w") as f:
         f.write("models:\n  - name: outer\n    file: outer.onnx\n  - name: small\n    file: small.onnx\n")
     subprocess.run([WEFT, "compile", "set.yaml", "-o", "memory.weft"], check=True)
 
 
-def ask(s, model, x):
-    status, got = s.infer(model, {"inputs": [tensor("x", x, True)], "parameters": {"binary_data_output": True}},
-                          x.tobytes())
-    return status, got["outputs"][0]["array"] if status == 200 else got["error"]
-
-
 def outer(s, n):
     x = np.linspace(0.5, 1, n, dtype="f4").reshape(n, 1)
-    status, got = ask(s, "outer", x)
+    status, got = s.ask("outer", x)
     if status == 200:
         assert is_close(got, x * np.float32((x.astype("f8") ** 2).sum()))
     return status, got
-
-
-def small(s):
-    x = np.ones((1, 4), "f4")
-    status, got = ask(s, "small", x)
-    assert status == 200 and np.array_equal(got, x + x), (status, got)
 
 
 def check_limit():
@@ -60,7 +42,7 @@ def check_limit():
         for _ in range(3):
             status, error = outer(s, 20000)  # 1.6 GB
             assert status == 500 and "419430400 bytes (--worker-memory)" in error, (status, error)
-            small(s)
+            s.ask_small()
             assert outer(s, 1000)[0] == 200
         # Together they may need too much: each runs alone then.
         got, n = [], 5000  # 100 MB each
@@ -102,7 +84,7 @@ def check_killed():
         wait_until(lambda: "worker_ended" in s.text())
         (line,) = [json.loads(line) for line in s.text().splitlines() if "worker_ended" in line]
         assert line["status"] == "signal 9 (SIGKILL)" and line["peak_bytes"] > 8000 * 8000 * 4, line
-        small(s)
+        s.ask_small()
 
 
 if is_sanitized():

@@ -4,17 +4,14 @@ overloaded model does not starve another one. Bounds are loose, because machines
 measures."""
 import http.client
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE_DIR"], "tests", "support"))
-from onnx_file import Graph, Node, Port  # noqa: E402
-from serving import WEFT, Server, read_answer, tensor  # noqa: E402
+from serving import WEFT, Server, read_answer, tensor
+from tests.support.onnx_file import Graph, Node, Port
 
 SLO_S, SECONDS = 0.6, 3
 

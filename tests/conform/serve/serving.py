@@ -11,6 +11,9 @@ import time
 
 import numpy as np
 
+sys.path.insert(0, os.environ["WEFT_SOURCE_DIR"])
+from tests.support.onnx_file import Graph, Node, Port
+
 WEFT = os.environ["WEFT"]
 EXAMPLES = os.path.join(os.environ["WEFT_SOURCE_DIR"], "examples")
 ONNX_DATA = os.environ.get("WEFT_ONNX_DATA", "")
@@ -51,6 +54,15 @@ def compile_bundle(path="models.weft", more=True):
         f.write(text)
     subprocess.run([WEFT, "compile", "models.yaml", "-o", path], check=True)
     return have
+
+
+def write_small(path):
+    """A model `y = x + x` of f32[B, 4]."""
+    g = Graph(opset=17)
+    g.inputs.append(Port("x", "float32", ["B", 4]))
+    g.nodes.append(Node("Add", ["x", "x"], ["y"], {}))
+    g.outputs.append(Port("y", "float32"))
+    g.save(path)
 
 
 def digits(key="digits_cnn"):
@@ -102,6 +114,10 @@ class Server:
                                   stdout=subprocess.PIPE, text=True).stdout.split()
         return [int(pid) for pid in children]
 
+    def memory_mib(self, of="VmRSS"):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith(of)) / 1024
+
     def stop(self, timeout=30, code=0):
         self.process.send_signal(signal.SIGTERM)
         got = self.process.wait(timeout)
@@ -146,6 +162,20 @@ class Server:
         status, got, body = self.request("POST", f"/v2/models/{model}{version}/infer",
                                          head + binary, headers)
         return status, read_answer(got, body)
+
+    def ask(self, model, x):
+        """Sends the input `x` in binary; returns the status, and the first output or the error."""
+        status, got = self.infer(model, {"inputs": [tensor("x", x, True)], "parameters": {"binary_data_output": True}},
+                                 x.tobytes())
+        return status, got["outputs"][0]["array"] if status == 200 else got["error"]
+
+    def ask_small(self):
+        """Asks the model of write_small; returns how long it took."""
+        x = np.arange(4, dtype="f4").reshape(1, 4)
+        start = time.monotonic()
+        status, got = self.ask("small", x)
+        assert status == 200 and np.array_equal(got, x + x), (status, got)
+        return time.monotonic() - start
 
     def raw_socket(self, timeout=30):
         return socket.create_connection(("127.0.0.1", self.http), timeout=timeout)
