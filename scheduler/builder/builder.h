@@ -121,6 +121,7 @@ typedef struct weft_option {
     weft_fleet_slice spec;
     const weft_profile_point *point;
     uint32_t shape; /* index into the shapes of the option table */
+    uint32_t demand;
     double exec_us, peak_per_s;
     uint64_t mem_bytes; /* of all processes */
     weft_pressure use;
@@ -217,6 +218,7 @@ typedef struct weft_builder_slice {
 typedef struct weft_builder_instance {
     const weft_mig_profile *mig; /* NULL: no such instance starts at this slot */
     uint32_t percent, clients, n_share;
+    uint32_t demand; /* of its first share; of all under the rule `isolated` */
     uint64_t mem_bytes;
 } weft_builder_instance;
 

@@ -304,6 +304,7 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
             .spec = shape->spec,
             .point = k->point,
             .shape = k->shape,
+            .demand = demand,
             .exec_us = k->exec_us,
             .peak_per_s = weft_slo__capacity_per_s(&table->problem->rules, d, k->point, k->exec_us),
             .mem_bytes = weft_point__mem_bytes(k->point),

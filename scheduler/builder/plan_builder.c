@@ -88,7 +88,8 @@ static bool fits_nested(const weft_builder *builder, const weft_builder_device *
     *out = start;
     return at->mig == o->spec.mig && fits_percent(builder, o, at->percent) &&
            at->clients + o->point->procs <= weft_fleet__mig_clients_max(at->mig) &&
-           fits_memory(o, at->mem_bytes) && !builder->problem->rules.isolated;
+           fits_memory(o, at->mem_bytes) &&
+           (!builder->problem->rules.isolated || at->demand == o->demand);
 }
 
 static bool fits_mig(const weft_builder_device *device, const weft_option *o, int32_t start,
@@ -174,6 +175,7 @@ static void count_nested(weft_builder *builder, const weft_builder_slice *slice,
     if (is_first || is_last) {
         device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << start;
         device->gpcs += (uint32_t)sign * o->spec.mig->gpcs;
+        i->demand = o->demand;
     }
     i->mig = is_last ? NULL : o->spec.mig;
     i->n_share += (uint32_t)sign;

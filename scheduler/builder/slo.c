@@ -8,7 +8,8 @@
  *            time is not always monotone in the batch
  *   cycle    sum of exec over the placements of the slice
  *   capacity alone: the measured throughput, else batch * procs / exec;
- *            shared: batch / cycle (a shared slice has one process for each model)
+ *            shared: batch / cycle, and in its part of the time, exec / cycle, no more than the
+ *            measured throughput (a shared slice has one process for each model)
  *   fill     (batch - 1) / rate, the time from the oldest request of a batch until the batch is
  *            full; 0 without an SLO or a rate, since the server then closes a batch as soon as the
  *            slice is free
@@ -26,8 +27,8 @@
  * arrivals at which a quantile of the requests keeps the SLO (queue_capacity.c):
  *
  *   slo      less the host cost of a request, the larger of rules and profile
- *   period   between full batches: alone batch / throughput, shared cycle (as if all models of the
- *            slice had work in every round)
+ *   period   between full batches: batch / capacity, as if all models of a shared slice had work
+ *            in every round
  *   poisson  capacity = the closed form of exec, period and slo; latency = the quantile
  *   bursty   that capacity over the peak-to-mean ratio, since bursts outlast SLOs (a burst shorter
  *            than the SLO needs less)
@@ -214,6 +215,15 @@ static double busy_per_s(const weft_slo_load_in *in)
     return (double)p->batch * p->procs * 1e6 / in->exec_us;
 }
 
+/* Requests per second of a point that executes a full batch in each round of a shared slice. */
+static double turn_per_s(const weft_slo_load_in *in)
+{
+    double full_per_s = in->point->batch * 1e6 / in->cycle_us;
+    if (!(in->point->throughput_per_s > 0))
+        return full_per_s;
+    return fmin(full_per_s, busy_per_s(in) * in->exec_us / in->cycle_us);
+}
+
 /* Peak rate over mean rate of the arrivals. */
 static double burst_of(const weft_rules *rules)
 {
@@ -230,7 +240,7 @@ static weft_slo_load queue_load(const weft_slo_load_in *in)
     const weft_profile_point *p = in->point;
     const weft_rules *rules = in->rules;
     double slo_us = weft_rules__slo_us(rules, in->demand), burst = burst_of(rules);
-    double period_us = in->alone ? p->batch * 1e6 / busy_per_s(in) : in->cycle_us;
+    double period_us = p->batch * 1e6 / (in->alone ? busy_per_s(in) : turn_per_s(in));
     weft_queue q = {.batch = p->batch,
                     .procs = in->alone ? p->procs : 1,
                     .exec_us = in->exec_us,
@@ -255,7 +265,7 @@ weft_slo_load weft_slo__load(const weft_slo_load_in *in)
     if (in->rules->latency == WEFT_RULE_QUEUE)
         return queue_load(in);
     if (!in->alone)
-        return (weft_slo_load){.capacity_per_s = p->batch * 1e6 / in->cycle_us,
+        return (weft_slo_load){.capacity_per_s = turn_per_s(in),
                                .latency_us = in->cycle_us + in->exec_us};
     if (slo_us > 0 && in->rate_per_s > 0) {
         double fill_us = (p->batch - 1) * 1e6 / in->rate_per_s;

@@ -20,7 +20,10 @@
  * MPS shares and CPU slices have in common are ignored, which only lowers the bound.
  *
  * A slice in turn serves at most batch / exec for its part of the time, at batches that leave the
- * SLO room for a batch of the quickest other model.
+ * SLO room for a batch of the quickest other model. A round takes at most SLO - exec, so that a
+ * batch takes at least exec / (SLO - exec) of the time: a small rest of a rate can only have small
+ * batches. The part of the time for a request never rises with the rate, so that one slice in turn
+ * is no dearer than several.
  *
  * Plan. A basic solution of the master has at most as many divided demands as there are slots and
  * rows, so nearly all demands have one cover. Each takes the one with the largest part;
@@ -46,12 +49,19 @@ static const double near_best = 0.01;    /* covers this much dearer than the bes
 static const double enough = 1e-4;       /* relative gap of the master to the bound */
 static const double refused_factor = 20; /* value of a demand that is not served, over a bound */
 
+/* A batch of a demand that shares a slice in turn. */
+typedef struct turn_batch {
+    double per_s; /* bound on what it serves for all time of the slice */
+    double least; /* part of the time that it takes at least: longer rounds would miss the SLO */
+} turn_batch;
+
 /* A demand on one kind of slice. */
 typedef struct item {
     const weft_option *option; /* with the highest peak */
-    uint32_t slot;
+    uint32_t slot, n_turn;
     double peak_per_s;
-    double turn_per_s; /* bound on what it serves for all time of a slice in turn; 0: never */
+    const turn_batch *turn;
+    double turn_per_s; /* the most of its batches in turn; 0: it cannot share */
     double price;      /* of the slot at present */
 } item;
 
@@ -138,6 +148,14 @@ static double turn_rate(const weft_builder *builder, uint32_t demand, const weft
     return weft_slo__turn_per_s(rules, d, o->point, o->exec_us, cycle_us) * cycle_us / o->exec_us;
 }
 
+/* Part of the time of a slice in turn that a batch takes at least. */
+static double least_part_of(const weft_builder *builder, uint32_t demand, const weft_option *o)
+{
+    const weft_demand *d = &builder->demands->at[demand];
+    double round_us = weft_rules__slo_us(&builder->problem->rules, d) - o->exec_us;
+    return d->slo_us > 0 ? o->exec_us / round_us * (1 - 1e-9) : 0;
+}
+
 /* One item, and one column, for each demand and shape. */
 static void list_items(master *m)
 {
@@ -155,10 +173,14 @@ static void list_items(master *m)
         for (uint32_t c = 0; c < builder->table.n_choice[d]; c++) {
             const weft_choice *all = &builder->table.choice[d][c];
             item *at = &m->items[n++];
-            *at = (item){0};
+            turn_batch *batch = weft_arena_array(builder->arena, all->n, sizeof *batch);
+            *at = (item){.turn = batch};
             for (uint32_t i = 0; i < all->n; i++) {
                 const weft_option *o = &builder->option[d][all->first + i];
-                at->turn_per_s = fmax(at->turn_per_s, turn_rate(builder, d, o, quick));
+                double turn_per_s = turn_rate(builder, d, o, quick);
+                if (turn_per_s > 0)
+                    batch[at->n_turn++] = (turn_batch){turn_per_s, least_part_of(builder, d, o)};
+                at->turn_per_s = fmax(at->turn_per_s, turn_per_s);
                 if (!at->option || o->peak_per_s > at->peak_per_s) {
                     at->option = o;
                     at->peak_per_s = o->peak_per_s;
@@ -240,16 +262,16 @@ static void start_prices(master *m)
 typedef struct search {
     const master *m;
     const item *items;
-    uint32_t order[ITEMS_MAX], n; /* items by ascending price for a request */
-    uint32_t turn;                /* cheapest item in turn; NONE: none */
-    double turn_ratio;            /* its price for a request */
-    uint32_t count[ITEMS_MAX];    /* by place in the order */
+    uint32_t order[ITEMS_MAX], n;     /* items by ascending price for a request */
+    uint32_t turn[ITEMS_MAX], n_turn; /* items in turn, by ascending price for a request */
+    double turn_ratio;                /* the least of these prices; HUGE_VAL: none */
+    uint32_t count[ITEMS_MAX];        /* by place in the order */
     uint32_t visits;
     double cut; /* least bound of what was not searched */
     /* Results, by ascending cost. */
     uint32_t n_kept, most_kept;
-    double cost[KEPT_MAX], part[KEPT_MAX];
-    uint32_t kept[KEPT_MAX][ITEMS_MAX];
+    double cost[KEPT_MAX], part[KEPT_MAX]; /* part: of a slice in turn, 0: none */
+    uint32_t kept_turn[KEPT_MAX], kept[KEPT_MAX][ITEMS_MAX];
 } search;
 
 static double ratio_of(const item *at)
@@ -257,7 +279,22 @@ static double ratio_of(const item *at)
     return at->price / at->peak_per_s;
 }
 
-static void keep_cover(search *s, double cost, double turn_left)
+static double turn_ratio_of(const item *at)
+{
+    return at->price / at->turn_per_s;
+}
+
+/* Least part of a slice in turn that serves a rate. */
+static double turn_part(const item *at, double per_s)
+{
+    double least = HUGE_VAL;
+    for (uint32_t i = 0; i < at->n_turn; i++)
+        least = fmin(least, fmax(per_s / at->turn[i].per_s, at->turn[i].least));
+    return least;
+}
+
+/* `turn`: item of which a part is used; NONE: none. */
+static void keep_cover(search *s, double cost, uint32_t turn, double part)
 {
     uint32_t at = s->n_kept;
     double most = s->n_kept > 0 ? s->cost[0] * (1 + near_best) : HUGE_VAL;
@@ -268,11 +305,13 @@ static void keep_cover(search *s, double cost, double turn_left)
     for (; at > 0 && s->cost[at - 1] > cost; at--) {
         s->cost[at] = s->cost[at - 1];
         s->part[at] = s->part[at - 1];
+        s->kept_turn[at] = s->kept_turn[at - 1];
         memcpy(s->kept[at], s->kept[at - 1], sizeof s->kept[at]);
     }
     s->n_kept += s->n_kept < s->most_kept;
     s->cost[at] = cost;
-    s->part[at] = turn_left > 0 ? turn_left / s->items[s->turn].turn_per_s : 0;
+    s->part[at] = part;
+    s->kept_turn[at] = turn;
     memset(s->kept[at], 0, sizeof s->kept[at]);
     for (uint32_t i = 0; i < s->n; i++)
         s->kept[at][s->order[i]] = s->count[i];
@@ -287,14 +326,33 @@ static bool is_hopeless(const search *s, double bound)
     return bound >= fmax(s->cost[0], fmin(most, s->cost[0] * (1 + near_best))) * (1 - 1e-9);
 }
 
+/* The cheapest cover whose rest is served in turn. */
+static void keep_in_turn(search *s, double cost, double left)
+{
+    double least = HUGE_VAL, part = 0;
+    uint32_t turn = NONE;
+    for (uint32_t i = 0; i < s->n_turn; i++) {
+        const item *own = &s->items[s->turn[i]];
+        if (turn_ratio_of(own) * left >= least || is_hopeless(s, cost + turn_ratio_of(own) * left))
+            break;
+        double here = turn_part(own, left);
+        if (own->price * here < least) {
+            least = own->price * here;
+            part = here;
+            turn = s->turn[i];
+        }
+    }
+    if (turn != NONE)
+        keep_cover(s, cost + least, turn, part);
+}
+
 static void extend(search *s, uint32_t at, double left, double cost)
 {
     if (left <= 0) {
-        keep_cover(s, cost, 0);
+        keep_cover(s, cost, NONE, 0);
         return;
     }
-    if (s->turn != NONE)
-        keep_cover(s, cost + left * s->turn_ratio, left);
+    keep_in_turn(s, cost, left);
     if (at == s->n)
         return;
     const item *own = &s->items[s->order[at]];
@@ -319,6 +377,16 @@ static void extend(search *s, uint32_t at, double left, double cost)
     s->count[at] = 0;
 }
 
+/* Adds an item to a list by ascending ratio. */
+static void insert_item(const search *s, uint32_t *list, uint32_t *n, uint32_t item_at,
+                        double (*ratio)(const item *at))
+{
+    uint32_t at = (*n)++;
+    for (; at > 0 && ratio(&s->items[item_at]) < ratio(&s->items[list[at - 1]]); at--)
+        list[at] = list[at - 1];
+    list[at] = item_at;
+}
+
 /* The cheapest covers of a demand at the present prices. Returns a lower bound on the price of any;
  * HUGE_VAL: there is none. */
 static double find_covers(const master *m, uint32_t demand, uint32_t most_kept, search *s)
@@ -327,36 +395,24 @@ static double find_covers(const master *m, uint32_t demand, uint32_t most_kept, 
     double rate = m->builder->demands->at[demand].rate_per_s * (1 - 1e-9);
     *s = (search){.m = m,
                   .items = m->items + m->first[demand],
-                  .turn = NONE,
                   .turn_ratio = HUGE_VAL,
                   .cut = HUGE_VAL,
                   .most_kept = most_kept};
     for (uint32_t i = 0; i < n; i++) {
-        const item *own = &s->items[i];
-        if (m->turns && own->turn_per_s > 0 && own->price / own->turn_per_s < s->turn_ratio) {
-            s->turn = i;
-            s->turn_ratio = own->price / own->turn_per_s;
-        }
+        if (m->turns && s->items[i].turn_per_s > 0)
+            insert_item(s, s->turn, &s->n_turn, i, turn_ratio_of);
+        if (s->items[i].peak_per_s > 0)
+            insert_item(s, s->order, &s->n, i, ratio_of);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const item *own = &s->items[i];
-        uint32_t at = s->n;
-        /* A slice that is dearer for a request than parts of a slice are is never of use. */
-        if (!(own->peak_per_s > 0) || ratio_of(own) >= s->turn_ratio)
-            continue;
-        for (; at > 0 && ratio_of(own) < ratio_of(&s->items[s->order[at - 1]]); at--)
-            s->order[at] = s->order[at - 1];
-        s->order[at] = i;
-        s->n++;
-    }
+    if (s->n_turn > 0)
+        s->turn_ratio = turn_ratio_of(&s->items[s->turn[0]]);
     if (rate > 0) {
         extend(s, 0, rate, 0);
-    } else if (s->turn != NONE) {
-        keep_cover(s, 0, 0);
     } else {
+        keep_in_turn(s, 0, 0);
         for (uint32_t i = 0; i < s->n; i++) {
             s->count[i] = 1;
-            keep_cover(s, s->items[s->order[i]].price, 0);
+            keep_cover(s, s->items[s->order[i]].price, NONE, 0);
             s->count[i] = 0;
         }
     }
@@ -365,7 +421,7 @@ static double find_covers(const master *m, uint32_t demand, uint32_t most_kept, 
 
 static void add_cover(master *m, uint32_t demand, const search *s, uint32_t k)
 {
-    cover c = {.demand = demand, .turn = s->part[k] > 0 ? s->turn : NONE, .part = s->part[k]};
+    cover c = {.demand = demand, .turn = s->kept_turn[k], .part = s->part[k]};
     cover_part has[ITEMS_MAX];
     for (uint32_t i = 0; i < ITEMS_MAX; i++)
         if (s->kept[k][i] > 0)

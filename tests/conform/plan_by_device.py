@@ -69,7 +69,8 @@ class Place:
             p.row([(x, 1), (self.open, -1)], hi=0)
             self.chosen.append((x, time, size, procs, i))
             rate = problem.models[i].rate
-            most = min(1, b * procs * 1e6 / time / rate) if rate else 1
+            point = device.kind, self.part, b, procs
+            most = min(1, problem.models[i].alone_per_s(point, time) / rate) if rate else 1
             q = p.variable(0, 1, whole=not rate)
             p.row([(q, 1), (x, -most)], hi=0)
             self.rates.append((i, q))
@@ -88,21 +89,22 @@ class Place:
         for x, _ in several:  # several processes of a model leave no room for others
             p.row([(y, 1) for y, *_ in self.chosen] + [(x, len(self.chosen))], hi=len(self.chosen) + 1)
         for (x, time, _, procs, i), (_, q), (_, b, _, _, _) in zip(self.chosen, self.rates, self.uses):
-            self.turn(p, problem, x, time, procs, i, q, b)
+            each = problem.models[i].turn_per_s((device.kind, self.part, b, procs), time, 1e6)  # a batch, or less
+            self.turn(p, problem, x, time, procs, i, q, each)
 
-    def turn(self, p, problem, x, time, procs, i, q, b):
+    def turn(self, p, problem, x, time, procs, i, q, each):
         """SLO and rate of one use among those that are chosen with it"""
         slo, rate = problem.models[i].slo, problem.models[i].rate
         total = sum(t for _, t, *_ in self.chosen)
         p.row([(y, t / slo) for y, t, *_ in self.chosen] + [(x, (time + total) / slo)], hi=1 + total / slo)
         if not rate or procs > 1:
             return
-        terms = []  # sum of time * (q if chosen) <= b / rate
+        terms = []  # sum of time * (q if chosen) <= each / rate
         for y, other, *_ in self.chosen:
             w = p.variable(0, 1, whole=False)
             p.row([(w, 1), (q, -1), (y, -1)], lo=-1)
             terms.append((w, other))
-        p.row([(w, t * rate / (b * 1e6)) for w, t in terms], hi=1)
+        p.row([(w, t * rate / (each * 1e6)) for w, t in terms], hi=1)
 
 
 class Mixed(Program):

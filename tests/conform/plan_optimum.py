@@ -39,6 +39,7 @@ class Model:
     def __init__(self, name, slo_ms, rate):
         self.name, self.slo, self.rate = name, slo_ms * 1e3, rate
         self.points = {}  # (type, slice, batch, procs): (time_us, bytes of a process)
+        self.measured = {}  # the same: requests per second of all processes, where it was measured
 
     def execution(self, device, part, batch, procs, rule):
         """us; under the rule exact the longest of this batch and all smaller ones"""
@@ -46,6 +47,14 @@ class Model:
             return self.points[device, part, batch, procs][0]
         return max(t for (d, s, b, p), (t, _) in self.points.items()
                    if (d, s, p) == (device, part, procs) and b <= batch)
+
+    def alone_per_s(self, point, time):
+        return self.measured.get(point, point[2] * point[3] * 1e6 / time)
+
+    def turn_per_s(self, point, time, cycle):
+        """In turn with others: a batch each cycle, and no more than it serves alone for its part of the time"""
+        full = point[2] * 1e6 / cycle
+        return min(full, self.measured[point] * time / cycle) if point in self.measured else full
 
     def allows(self, time, rule):
         if rule == "half":
@@ -107,7 +116,7 @@ def columns(problem):
                 continue
             memory, _ = problem.room(device, part)
             points = list(singles(problem, device, part))
-            found = [Column(device, part, {i: b * p * 1e6 / t}, size * p, p)
+            found = [Column(device, part, {i: problem.models[i].alone_per_s((device.kind, part, b, p), t)}, size * p, p)
                      for i, b, p, t, size in points]
             alone = {}
             for i, b, p, t, size in points:
@@ -119,7 +128,8 @@ def columns(problem):
                         cycle = sum(t for _, t, _ in chosen)
                         if sum(size for _, _, size in chosen) <= memory and all(
                                 cycle + t <= problem.models[i].slo for i, (_, t, _) in zip(who, chosen)):
-                            served = {i: b * 1e6 / cycle for i, (b, _, _) in zip(who, chosen)}
+                            served = {i: problem.models[i].turn_per_s((device.kind, part, b, 1), t, cycle)
+                                      for i, (b, t, _) in zip(who, chosen)}
                             found.append(Column(device, part, served, sum(c[2] for c in chosen), 1))
             yield from useful(problem, found)
 
@@ -380,7 +390,9 @@ def slice_violations(problem, device, part, members, by_name):
     for p, time in zip(members, times):
         m = by_name[p["model"]]
         cycle = sum(times) if len(members) > 1 else time
-        if p["rate_per_s"] > p["batch"] * p["procs"] * 1e6 / cycle * (1 + 1e-6):
+        point = device.kind, part, p["batch"], p["procs"]
+        most = m.turn_per_s(point, time, cycle) if len(members) > 1 else m.alone_per_s(point, time)
+        if p["rate_per_s"] > most * (1 + 1e-6):
             wrong.append(f"{m.name}: {p['rate_per_s']}/s on {part}")
         if not m.allows(time, problem.rule) or cycle + time > m.slo * (1 + 1e-6):
             wrong.append(f"{m.name}: late on {part}")

@@ -226,6 +226,21 @@ static void test_placement__load_shared(void **state)
     weft_slo_load l = load_of(1, 20000, 100, 3000);
     assert_true(l.capacity_per_s == 800);
     assert_true(l.latency_us == 7000);
+    /* Alone it serves 1500/s by measurement, so in 2 of 5 ms 600/s; more than 2000/s is no batch
+     * more in a cycle. */
+    weft_profile_point point = points[1];
+    weft_demand d = {.model = "m", .slo_us = 20000, .profile = {.point = &point, .n = 1}};
+    weft_slo_load_in in = {
+        .rules = &rules, .demand = &d, .point = &point, .exec_us = 2000, .cycle_us = 5000};
+    for (int queue = 0; queue < 2; queue++) {
+        weft_rules r = {.latency = queue ? WEFT_RULE_QUEUE : WEFT_RULE_EXACT,
+                        .arrivals = WEFT_ARRIVE_CONSTANT};
+        in.rules = &r;
+        point.throughput_per_s = 1500;
+        assert_float_equal(weft_slo__load(&in).capacity_per_s, 600, 1e-9);
+        point.throughput_per_s = 2500;
+        assert_float_equal(weft_slo__load(&in).capacity_per_s, 800, 1e-9);
+    }
 }
 
 static void test_placement__smaller_batch_may_take_longer(void **state)
