@@ -1,14 +1,21 @@
 /* Solves integer programs by COIN-OR CBC, and linear ones by CLP, which CBC is made of, through
  * their C interfaces. Both run in one thread; CBC has a limit on nodes and none on time, so that
  * equal programs have equal solutions. A library of its own, weft_cbc: only the planner links it.
- */
+ *
+ * CBC has assertions in it that some programs violate (in CLP's primal simplex, which cleans up
+ * after cuts), and then ends the process. It therefore runs in a process of its own, and a program
+ * on which it ends is one of which nothing is known. */
 #include "scheduler/scheduler.h"
 
 #include <coin/Cbc_C_Interface.h>
 #include <coin/Clp_C_Interface.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* The arrays that both solvers want in types of their own. */
 typedef struct arrays {
@@ -74,10 +81,15 @@ static weft_err load(Cbc_Model *model, const weft_program *p)
     return WEFT_ERR_OK;
 }
 
-static weft_err solve(const weft_program *p, double *x, bool *out_found, double *out_bound)
+/* What the process of the solver tells, before the solution. */
+typedef struct solver_answer {
+    weft_err err;
+    bool found;
+    double bound;
+} solver_answer;
+
+static weft_err solve_integer(const weft_program *p, double *x, bool *out_found, double *out_bound)
 {
-    if (p->relaxed)
-        return solve_linear(p, x, out_found, out_bound);
     Cbc_Model *model = Cbc_newModel();
     if (!model)
         return WEFT_ERR_NOMEM;
@@ -96,6 +108,70 @@ static weft_err solve(const weft_program *p, double *x, bool *out_found, double 
     }
     Cbc_deleteModel(model);
     return err;
+}
+
+static bool read_all(int fd, void *to, size_t len)
+{
+    for (char *at = to; len > 0;) {
+        ssize_t n = read(fd, at, len);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *from, size_t len)
+{
+    for (const char *at = from; len > 0;) {
+        ssize_t n = write(fd, at, len);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* In the solver's own process, whose end says no more than the answer. */
+static _Noreturn void run_apart(const weft_program *p, double *x, int fd)
+{
+    solver_answer a = {.err = WEFT_ERR_OK};
+    int silent = open("/dev/null", O_WRONLY);
+    if (silent >= 0) { /* neither the text of an assertion nor what CBC flushes is for anybody */
+        dup2(silent, STDOUT_FILENO);
+        dup2(silent, STDERR_FILENO);
+    }
+    a.err = solve_integer(p, x, &a.found, &a.bound);
+    bool ok = write_all(fd, &a, sizeof a) && write_all(fd, x, p->n_col * sizeof *x);
+    _exit(ok ? 0 : 1);
+}
+
+static weft_err solve(const weft_program *p, double *x, bool *out_found, double *out_bound)
+{
+    solver_answer a;
+    int fd[2];
+    if (p->relaxed)
+        return solve_linear(p, x, out_found, out_bound);
+    if (pipe(fd) != 0)
+        return WEFT_ERR_NOMEM;
+    pid_t child = fork();
+    if (child == 0) {
+        close(fd[0]);
+        run_apart(p, x, fd[1]);
+    }
+    close(fd[1]);
+    bool told =
+        child > 0 && read_all(fd[0], &a, sizeof a) && read_all(fd[0], x, p->n_col * sizeof *x);
+    close(fd[0]);
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (child < 0)
+        return WEFT_ERR_NOMEM;
+    *out_found = told && a.found;
+    *out_bound = told ? a.bound : 0;
+    return told ? a.err : WEFT_ERR_OK;
 }
 
 const weft_solver weft_solver_cbc = {.name = "cbc", .solve = solve};

@@ -13,7 +13,7 @@ for library in $libraries; do
             base/arena.c:*abort*) continue ;;
             # A child process ends itself after fork(), a worker in a signal handler: there is no
             # caller to return to.
-            runtime/server/worker.c:*_exit* | runtime/server/worker_process.c:*_exit* | runtime/machine/mps.c:*_exit*) continue ;;
+            runtime/server/worker.c:*_exit* | scheduler/solve_cbc.c:*_exit* | runtime/server/worker_process.c:*_exit* | runtime/machine/mps.c:*_exit*) continue ;;
             esac
             fail "$file:$hit"
         done < <(
