@@ -31,5 +31,11 @@ typedef struct weft_device_type {
 
 const weft_device_type *weft_device_type_find(const char *name); /* NULL when unknown */
 const weft_device_type *weft_device_type_at(size_t i);           /* NULL behind the last */
+/* The device that a user names: its row in any case, or a usual name such as nvidia-smi's ("NVIDIA
+ * A100-SXM4-80GB") or a published table's ("H100-SXM-80GB"). A name that could be another card is
+ * none of them. NULL when unknown. */
+const weft_device_type *weft_device_type_named(const char *name);
+/* Name of the row that an unknown name was meant to be; NULL: none is near. */
+const char *weft_device_type_near(const char *name);
 
 #endif

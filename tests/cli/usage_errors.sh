@@ -24,3 +24,44 @@ expect 2 "$WEFT" compile --batch 1,zwei "$examples/digits_cnn.onnx" -o x.weft
 expect 2 "$WEFT" compile --target pdp11 "$examples/digits_cnn.onnx" -o x.weft
 has err pdp11
 [ ! -e x.weft ] || die "wrong usage wrote a file"
+# What was meant is named, and the exit code is that of wrong usage, whatever the verb.
+expect 2 "$WEFT" comiple
+has err "did you mean compile?"
+expect 2 "$WEFT" xyzzy
+lacks err "did you mean"
+expect 2 "$WEFT" list gpsu
+has err "did you mean gpus?"
+expect 2 "$WEFT" compile "$examples/digits_cnn.onnx" -o x.weft --btach 1
+has err "did you mean --batch?"
+expect 2 "$WEFT" inspect --formta=json "$examples/digits_cnn.onnx"
+has err "did you mean --format?"
+for gpu in h10 V100-SXM2-32GB H100-PCIe GH200 ""; do
+    expect 2 "$WEFT" compile "$examples/digits_cnn.onnx" -o x.weft --gpu "$gpu"
+    has err "unknown device '$gpu'"
+    expect 2 "$WEFT" estimate "$examples/digits_cnn.onnx" --gpu "$gpu"
+    has err "unknown device '$gpu'"
+    expect 2 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --gpu "$gpu=2"
+    has err "unknown device '$gpu'"
+done
+expect 2 "$WEFT" estimate "$examples/digits_cnn.onnx" --compare h100,h2000
+has err "did you mean h200?"
+# Usual names are those of the rows; the V100 of PCIe is not that of SXM2.
+for pair in "H100=h100" "NVIDIA H100 80GB HBM3=h100" "Tesla V100-PCIE-32GB=v100-pcie-32" "V100-SXM2-16GB=v100" \
+    "NVIDIA A100-SXM4-40GB=a100-40" "NVIDIA-A100-SXM4-80GB=a100-80" "A100 80GB PCIe=a100-80" "Tesla T4=t4" \
+    "NVIDIA L40S=l40s" "NVIDIA H200=h200"; do
+    expect 0 "$WEFT" estimate "$examples/digits_cnn.onnx" --gpu "${pair%=*}" --format json
+    mv out named
+    expect 0 "$WEFT" estimate "$examples/digits_cnn.onnx" --gpu "${pair#*=}" --format json
+    diff named out || die "--gpu '${pair%=*}' is not ${pair#*=}"
+done
+printf 'kind,dtype,b,m,n,k,gpu\ngemm,f32,1,512,512,512,V100-PCIE-32GB\n' >named.csv
+sed 's/V100-PCIE-32GB/v100-pcie-32/' named.csv >row.csv
+expect 0 "$WEFT" estimate --kernels named.csv -o a.csv
+expect 0 "$WEFT" estimate --kernels row.csv -o b.csv
+diff <(sed 's/V100-PCIE-32GB/v100-pcie-32/' a.csv) b.csv || die "V100-PCIE-32GB is not v100-pcie-32"
+# A file of another kind says what takes it.
+"$WEFT" compile "$examples/digits_cnn.onnx" -o digits.weft
+expect 2 "$WEFT" plan digits.weft --fleet "$examples/fleet.yaml"
+has err "digits.weft is a bundle: plan its set file, with --bundle digits.weft"
+expect 2 "$WEFT" serve .
+has err "--repository"

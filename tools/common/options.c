@@ -1,6 +1,7 @@
 /* Parsing command lines by their tables, and the text of --help. */
 #include "tools/common/options.h"
 
+#include "base/nearest.h"
 #include "base/num.h"
 
 #include <getopt.h>
@@ -168,6 +169,25 @@ static const weft_option *find_row(const weft_option *row, int value)
     return row;
 }
 
+/* The i-th option of the rows. */
+static const char *name_at(size_t i, const void *user)
+{
+    for (const weft_option *row = user; row->kind != WEFT_OPTION_END; row++)
+        if (row->name && i-- == 0)
+            return row->name;
+    return NULL;
+}
+
+/* A long option that is none, or is short for several. */
+static int refuse_option(const weft_verb *verb, const char *word)
+{
+    char name[64], dashed[80];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    const char *near = weft_nearest(name + strspn(name, "-"), name_at, verb->row);
+    snprintf(dashed, sizeof dashed, "--%s", near ? near : "");
+    return weft_tool_usage(verb, "no option '%s'%s", word, weft_tool_hint(near ? dashed : NULL));
+}
+
 int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *options)
 {
     struct option longs[ROWS_MAX + 2];
@@ -189,7 +209,7 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
             return weft_tool_usage(verb, "--%s takes no argument",
                                    find_row(verb->row, optopt)->name);
         if (value == '?')
-            return weft_tool_usage(verb, "no option '%s'", argv[optind - 1]);
+            return refuse_option(verb, argv[optind - 1]);
         int code = take_value(verb, find_row(verb->row, value), optarg, options);
         if (code)
             return code;

@@ -1,6 +1,8 @@
 /* Messages, small parsers and files, which all verbs share. */
 #include "tools/common/tools.h"
 
+#include "base/device_type.h"
+
 #include "base/num.h"
 
 #include <errno.h>
@@ -11,6 +13,30 @@
 #include <unistd.h>
 
 /* -- Reporting ------------------------------------------------------------------------------ */
+
+const char *weft_tool_hint(const char *near)
+{
+    static char text[96];
+    snprintf(text, sizeof text, near ? ", did you mean %s?" : "", near);
+    return text;
+}
+
+const char *weft_tool_find_device(const weft_verb *verb, const char *name)
+{
+    const weft_device_type *type = weft_device_type_named(name);
+    if (type)
+        return type->name;
+    (void)weft_tool_usage(verb, "unknown device '%s'%s; `weft list gpus` shows the known ones",
+                          name, weft_tool_hint(weft_device_type_near(name)));
+    return NULL;
+}
+
+int weft_tool_take_device(void *at, const weft_verb *verb, char *arg)
+{
+    const char *name = weft_tool_find_device(verb, arg);
+    *(const char **)at = name;
+    return name ? 0 : WEFT_EXIT_USAGE;
+}
 
 bool weft_tool_has_color(FILE *stream)
 {

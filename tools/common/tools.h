@@ -36,6 +36,13 @@ typedef struct weft_verb {
 int weft_tool_report(const weft_diag *diag, weft_err err);
 /* Prints "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
 int weft_tool_usage(const weft_verb *verb, const char *fmt, ...) WEFT_PRINTF(2, 3);
+/* ", did you mean WORD?", or ""; `near` may be NULL. Valid until the next call. */
+const char *weft_tool_hint(const char *near);
+/* Name of the row of a device; NULL after a message of wrong usage. */
+const char *weft_tool_find_device(const weft_verb *verb, const char *name);
+/* --gpu of every verb (weft_option_take): the name of the device's row goes to the const char *
+ * `at`. */
+int weft_tool_take_device(void *at, const weft_verb *verb, char *arg);
 /* Whether to write colours to a stream: it is a terminal and NO_COLOR is not set. */
 bool weft_tool_has_color(FILE *stream);
 /* Parses "1,2,4", at most `max` positive numbers; returns the count, 0: the text is wrong. */

@@ -1,4 +1,5 @@
 /* weft list: prints tables of this build. */
+#include "base/nearest.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
@@ -92,6 +93,13 @@ static const struct {
     {"ops", list_ops},           {"passes", list_passes},         {"gpus", list_gpus},
     {"policies", list_policies}, {"strategies", list_strategies}, {"drivers", list_drivers}};
 
+static const char *table_at(size_t i, const void *user)
+{
+    const size_t n = sizeof tables / sizeof tables[0];
+    (void)user;
+    return i < n ? tables[i].name : i == n ? "slices" : NULL;
+}
+
 typedef struct options {
     bool json;
 } options;
@@ -116,7 +124,8 @@ static int run_list(int argc, char **argv)
             tables[i].print();
             return WEFT_EXIT_DONE;
         }
-    return weft_tool_usage(&weft_verb_list, "no table '%s'", name);
+    return weft_tool_usage(&weft_verb_list, "no table '%s'%s", name,
+                           weft_tool_hint(weft_nearest(name, table_at, NULL)));
 }
 
 const weft_verb weft_verb_list = {.name = "list", .row = rows, .run = run_list};

@@ -20,6 +20,7 @@
  * every row is valid. */
 #include "tools/compiler/estimate_kernels.h"
 
+#include "base/device_type.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "estimator/estimator.h"
@@ -160,53 +161,6 @@ static const struct {
     {"double", WEFT_DTYPE_F64, false},    {"i8", WEFT_DTYPE_I8, false},
     {"int8", WEFT_DTYPE_I8, false},
 };
-
-/* -- Devices ---------------------------------------------------------------------------------- */
-
-/* Names of devices in published tables, in lower case. */
-static const char *const device_aliases[][2] = {
-    {"tesla k80", "k80"},
-    {"v100-pcie-32gb", "v100"},
-    {"v100-pcie-16gb", "v100"},
-    {"v100-sxm2-16gb", "v100"},
-    {"v100-sxm2-32gb", "v100"},
-    {"tesla v100-pcie-32gb", "v100"},
-    {"tesla v100-sxm2-16gb", "v100"},
-    {"tesla t4", "t4"},
-    {"a100", "a100-80"},
-    {"a100_sxm", "a100-80"},
-    {"a100-pcie-40gb", "a100-40"},
-    {"a100-sxm4-40gb", "a100-40"},
-    {"nvidia a100-pcie-40gb", "a100-40"},
-    {"nvidia a100-sxm4-40gb", "a100-40"},
-    {"a100-pcie-80gb", "a100-80"},
-    {"a100-sxm4-80gb", "a100-80"},
-    {"a100 80gb pcie", "a100-80"},
-    {"nvidia a100 80gb pcie", "a100-80"},
-    {"nvidia a100-sxm4-80gb", "a100-80"},
-    {"nvidia a30", "a30"},
-    {"nvidia l4", "l4"},
-    {"nvidia l40s", "l40s"},
-    {"h100_sxm", "h100"},
-    {"h100-sxm-80gb", "h100"},
-    {"h100 80gb hbm3", "h100"},
-    {"nvidia h100 80gb hbm3", "h100"},
-    {"h200_sxm", "h200"},
-    {"nvidia h200", "h200"},
-    {"b200_sxm", "b200"},
-    {"nvidia b200", "b200"},
-};
-
-const char *weft_tool_find_device(const char *name)
-{
-    for (size_t i = 0; weft_gpu_at(i); i++)
-        if (strcasecmp(weft_gpu_at(i)->name, name) == 0)
-            return weft_gpu_at(i)->name;
-    for (size_t i = 0; i < sizeof device_aliases / sizeof device_aliases[0]; i++)
-        if (strcasecmp(device_aliases[i][0], name) == 0 && weft_gpu_find(device_aliases[i][1]))
-            return device_aliases[i][1];
-    return name; /* weft_slice_make refuses it by this name */
-}
 
 /* -- One row ---------------------------------------------------------------------------------- */
 
@@ -363,7 +317,8 @@ static weft_err get_slice(table *t)
     if (strlen(gpu) >= sizeof t->device || strlen(part) >= sizeof t->part)
         return refuse(t, "gpu", "the name is too long:", gpu);
     weft_slice slice;
-    weft_err err = weft_slice_make(weft_tool_find_device(gpu), part, t->diag, &slice);
+    const weft_device_type *type = weft_device_type_named(gpu);
+    weft_err err = weft_slice_make(type ? type->name : gpu, part, t->diag, &slice);
     if (err != WEFT_ERR_OK) {
         weft_diag_note(t->diag,
                        (weft_where){.file = t->rows->where.file, .line = t->rows->where.line},

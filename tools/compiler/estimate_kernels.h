@@ -22,9 +22,6 @@ typedef struct weft_tool_kernels {
     void *user;
 } weft_tool_kernels;
 
-/* Returns the device that a common name stands for (H100-SXM-80GB); an unknown name is returned
- * unchanged. */
-const char *weft_tool_find_device(const char *name);
 /* Nothing is written unless every row is valid. */
 WEFT_MUST_USE weft_err weft_tool_estimate_kernels(const weft_tool_kernels *options,
                                                   weft_diag *diag);

@@ -8,9 +8,12 @@
 
 enum { BATCH_MAX = 1 << 20 };
 
-static int add_slice(weft_tool_estimate *o, const weft_verb *verb, const char *gpu,
+static int add_slice(weft_tool_estimate *o, const weft_verb *verb, const char *name,
                      const char *slice)
 {
+    const char *gpu = weft_tool_find_device(verb, name);
+    if (!gpu)
+        return WEFT_EXIT_USAGE;
     weft_diag *diag = weft_diag_create();
     int code = 0;
     if (!diag)
@@ -89,8 +92,7 @@ static int check_kernels(weft_tool_estimate *o, const weft_verb *verb)
         return weft_tool_usage(verb, "--kernels takes no model file");
     if (!o->gpu)
         return -1;
-    const char *gpu = weft_tool_find_device(o->gpu);
-    int code = add_slice(o, verb, gpu, o->slice);
+    int code = add_slice(o, verb, o->gpu, o->slice);
     return code ? code : -1;
 }
 

@@ -1,5 +1,6 @@
 /* weft: the command that users type. Replaces itself by the program that has the verb, so that exit
  * codes and signals are those of the program. Links no library. */
+#include "base/nearest.h"
 #include "tools/common/programs.h"
 #include "tools/front/verb_table.h"
 
@@ -79,6 +80,12 @@ static const struct {
                {"--completions", take_completions},
                {"--man", take_man}};
 
+static const char *verb_at(size_t i, const void *user)
+{
+    (void)user;
+    return weft_verb_row_at(i) ? weft_verb_row_at(i)->name : NULL;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -93,6 +100,7 @@ int main(int argc, char **argv)
     const weft_verb_row *verb = weft_verb_row_find(argv[1]);
     if (verb)
         return run_program(verb->program, argv);
-    fprintf(stderr, "weft: no verb '%s'; `weft --help` lists the verbs\n", argv[1]);
+    fprintf(stderr, "weft: no verb '%s'%s; `weft --help` lists the verbs\n", argv[1],
+            weft_tool_hint(weft_nearest(argv[1], verb_at, NULL)));
     return WEFT_EXIT_USAGE;
 }

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* -- Writing ---------------------------------------------------------------------------------- */
 
@@ -235,6 +236,11 @@ static int take_slo(void *at, const weft_verb *verb, char *arg)
 
 static int take_gpu(void *at, const weft_verb *verb, char *arg)
 {
+    char name[WEFT_DEVICE_NAME_MAX + 1];
+    size_t len = strcspn(arg, "=");
+    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), arg);
+    if (arg[len] && !weft_tool_find_device(verb, name))
+        return WEFT_EXIT_USAGE;
     return add_change(at, verb, (weft_plan_change){WEFT_WHATIF_GPU, arg});
 }
 
@@ -242,12 +248,24 @@ static int take_gpu(void *at, const weft_verb *verb, char *arg)
 #define OPTIONS weft_plan_options
 #include "tools/common/option_rows.h"
 
+/* Whether a file is a bundle. A pipe is not read: its bytes could not be read again. */
+static bool is_bundle(const char *path)
+{
+    struct stat info;
+    weft_file_kind kind;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+           weft_tool_sniff(path, NULL, &kind) == WEFT_ERR_OK && kind == WEFT_FILE_BUNDLE;
+}
+
 /* Options that exclude each other, and those that are needed. */
 static int check_options(const weft_plan_options *o)
 {
     const weft_verb *verb = &weft_verb_plan;
     bool plans = o->output || o->explain || o->n_change > 0 || o->previous;
     const weft_rules *r = &o->rules;
+    if (is_bundle(o->set))
+        return weft_tool_usage(verb, "%s is a bundle: plan its set file, with --bundle %s", o->set,
+                               o->set);
     if (!o->fleet)
         return weft_tool_usage(verb, "--fleet FILE is needed");
     if (r->latency != WEFT_RULE_QUEUE &&

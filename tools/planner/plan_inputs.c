@@ -60,7 +60,7 @@ static weft_fleet rows_with_changes(const weft_plan_options *o, const weft_fleet
             continue;
         size_t len = (size_t)(equal - o->change[i].text);
         const weft_device_type *type =
-            weft_device_type_find(weft_arena_strndup(arena, o->change[i].text, len));
+            weft_device_type_named(weft_arena_strndup(arena, o->change[i].text, len));
         bool known = !type || type->sms == 0;
         for (size_t k = 0; k < all.n_device && !known; k++)
             known = strcmp(row[k].type, type->name) == 0;
@@ -188,14 +188,14 @@ static weft_err change_model(const weft_plan_change *c, const char *name, const 
 static weft_err change_fleet(const weft_plan_change *c, const char *name, const char *value,
                              weft_fleet_device *row, size_t *n, weft_diag *diag)
 {
-    const weft_device_type *type = weft_device_type_find(name);
+    const weft_device_type *type = weft_device_type_named(name);
     int64_t count;
     if (!type)
         return refuse(diag, c, "is no device type; `weft list gpus` names them");
     if (!weft_parse_i64(value, &count) || count < 0 || count > COUNT_MAX)
         return refuse(diag, c, "must be a count from 0 to 65536");
     for (size_t i = 0; i < *n; i++)
-        if (strcmp(row[i].type, name) == 0) {
+        if (strcmp(row[i].type, type->name) == 0) {
             row[i].count = (uint32_t)count;
             return WEFT_ERR_OK;
         }

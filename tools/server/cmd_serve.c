@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUNDLES_MAX = 256 };
@@ -163,6 +164,10 @@ static bool is_plan(const char *path)
 static int take_bundle(options *o, char *arg)
 {
     weft_serve_bundle *b = &o->bundle[o->serve.n_bundle];
+    struct stat info;
+    if (stat(arg, &info) == 0 && S_ISDIR(info.st_mode))
+        return weft_tool_usage(
+            &weft_verb_serve, "%s is a folder: --repository %s serves the bundles in it", arg, arg);
     char *at = strrchr(arg, '@'), *colon = at ? strchr(at, ':') : NULL;
     if (o->serve.n_bundle++ == BUNDLES_MAX)
         return weft_tool_usage(&weft_verb_serve, "more than %d bundles", BUNDLES_MAX);
