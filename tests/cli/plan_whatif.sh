@@ -37,8 +37,10 @@ expect 0 "$WEFT" plan tight.yaml --fleet fleet.yaml --policy bestfit --slo a=40m
     --format json
 jq -e '.before.feasible == false and .after.feasible and .moves == null' out >/dev/null ||
     die "$(shown out)"
+expect 2 "${plan[@]}" --gpu z9=1
+has err "unknown device 'z9'"
 for bad in '--rate nobody=2x' '--rate a' '--rate a=fast' '--rate a=-1x' '--rate a=nanx' '--slo a=5/s' \
-    '--gpu z9=1' '--gpu t4=-1' '--gpu t4=x' '--gpu cpu=1'; do
+    '--gpu t4=-1' '--gpu t4=x' '--gpu cpu=1'; do
     # shellcheck disable=SC2086
     expect 1 "${plan[@]}" $bad
     has err "${bad%% *}"
