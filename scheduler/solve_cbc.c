@@ -12,8 +12,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,6 +141,7 @@ static _Noreturn void run_apart(const weft_program *p, double *x, int fd)
 {
     solver_answer a = {.err = WEFT_ERR_OK};
     int silent = open("/dev/null", O_WRONLY);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it holds the planner's sockets open */
     if (silent >= 0) { /* neither the text of an assertion nor what CBC flushes is for anybody */
         dup2(silent, STDOUT_FILENO);
         dup2(silent, STDERR_FILENO);
