@@ -17,7 +17,9 @@
 const char *weft_tool_hint(const char *near)
 {
     static char text[96];
-    snprintf(text, sizeof text, near ? ", did you mean %s?" : "", near);
+    if (!near)
+        return "";
+    snprintf(text, sizeof text, ", did you mean %s?", near);
     return text;
 }
 
