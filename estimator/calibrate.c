@@ -15,11 +15,15 @@
  * step is O(rows).
  *
  * error_after is that of five-fold cross validation: all rows of one shape are in one fold, and
- * each fold is predicted by constants fitted to the other four. */
+ * each fold is predicted by constants fitted to the other four. The 90 % band is that of split
+ * conformal prediction (Lei et al., "Distribution-free predictive inference for regression", JASA
+ * 2018) on these residuals: their order statistics of rank (n + 1) 5 % and (n + 1) 95 %; with fewer
+ * than 19 rows these do not exist, and the extremes are taken half as far again. */
 #include "estimator/estimator_int.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PARAMS = WEFT_CALIBRATION_CONSTANTS, FOLDS = 5, STEPS_MAX = 60 };
@@ -77,8 +81,13 @@ void weft_calibration__apply(const weft_calibration *c, const weft_kernel *kerne
     double body_us = fmax(0, t->time_us - launch_us);
     double time_us = launch_us * c->scale[WEFT_CALIBRATION_LAUNCH] + body_us * c->scale[class];
     t->time_us = fmax(time_us, find_floor(kernel, slice, exact_f32));
-    if (c->fitted[class] && c->held_out)
-        t->expected_error = c->error_after;
+    if (!c->fitted[class] || !c->held_out)
+        return;
+    t->expected_error = c->error_after;
+    weft_band__analytic(t); /* a file without a band */
+    if (c->edge[1] > c->edge[0])
+        memcpy(t->edge, c->edge, sizeof t->edge);
+    t->widened = "spread of the measurements it was calibrated with";
 }
 
 weft_err weft_calibration_add_kernel(const weft_kernel *kernel, double launches,
@@ -240,7 +249,25 @@ static double sum_errors(const weft_calibration_row *row, size_t n, uint32_t par
     return sum;
 }
 
-static void hold_out(const problem *all, weft_calibration *out)
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* `score`: log2(measured / predicted) of rows that the fit had not seen; sorts them. */
+static void find_edges(double *score, size_t n, double *edge)
+{
+    static const double tail = 0.05, beyond = 1.5;
+    double rank = floor(tail * (double)(n + 1));
+    size_t least = rank >= 1 ? (size_t)rank - 1 : 0;
+    double grow = rank >= 1 ? 1 : beyond;
+    qsort(score, n, sizeof *score, by_value);
+    edge[0] = fmin(0, score[least]) * grow;
+    edge[1] = fmax(0, score[n - 1 - least]) * grow;
+}
+
+static weft_err hold_out(const problem *all, weft_diag *diag, weft_calibration *out)
 {
     problem q = *all;
     double sum = 0;
@@ -249,14 +276,25 @@ static void hold_out(const problem *all, weft_calibration *out)
         parts += count[part_of(&q.row[i])]++ == 0;
     out->held_out = parts == FOLDS;
     if (!out->held_out)
-        return;
+        return WEFT_ERR_OK;
+    double *score = malloc(q.n * sizeof *score);
+    size_t n_score = 0;
+    if (!score)
+        return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "calibration: no memory");
     for (uint32_t f = 0; f < FOLDS; f++) {
         double p[PARAMS];
         q.left_out = f;
         minimise(&q, p);
         sum += sum_errors(q.row, q.n, f, p);
+        double split[PARAMS];
+        for (size_t i = 0; i < q.n; i++)
+            if (part_of(&q.row[i]) == f)
+                score[n_score++] = log2(q.row[i].measured_us / predict(&q.row[i], p, split));
     }
     out->error_after = sum / (double)q.n;
+    find_edges(score, n_score, out->edge);
+    free(score);
+    return WEFT_ERR_OK;
 }
 
 /* A factor between measured and predicted time beyond which the unit must be wrong. */
@@ -309,7 +347,7 @@ weft_err weft_calibration_fit(const weft_calibration_row *row, size_t n, const w
     snprintf(c.gpu, sizeof c.gpu, "%s", gpu->name);
     c.error_before = sum_errors(row, n, FOLDS, unchanged) / (double)n;
     c.error_fitted = sum_errors(row, n, FOLDS, p) / (double)n;
-    hold_out(&q, &c);
+    WEFT_TRY(hold_out(&q, diag, &c));
     *out = c;
     return WEFT_ERR_OK;
 }

@@ -27,6 +27,8 @@ static weft_err estimate_kernel(const weft_kernel *kernel, const weft_slice *sli
     weft_usage u = weft_usage__find(kernel, slice, exact_f32, t.time_us, t.units);
     *out =
         (weft_cost){.time_us = t.time_us,
+                    .time_p5_us = t.time_us * exp2(t.edge[0]),
+                    .time_p95_us = t.time_us * exp2(t.edge[1]),
                     .creq = u.sm_need,
                     .bandwidth_gbps = weft_traffic__memory_bytes(slice, kernel) / (t.time_us * 1e3),
                     .energy_j = weft_energy__kernel_j(kernel, slice, exact_f32, t.time_us, &u),
@@ -122,6 +124,8 @@ static void add_kernel(const weft_kernel_cost *k, weft_cost *total)
     /* Errors of kernels on one device are correlated: they add up, and do not cancel. */
     total->expected_error = total->expected_error * old + k->cost.expected_error * part;
     total->energy_j += k->cost.energy_j;
+    total->time_p5_us += k->cost.time_p5_us;
+    total->time_p95_us += k->cost.time_p95_us;
     total->time_us = time_us;
 }
 
@@ -163,6 +167,8 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
     }
     k.bound = find_bound(&k.kernel, slice, k.cost.time_us);
     k.cost.time_us *= k.launches;
+    k.cost.time_p5_us *= k.launches;
+    k.cost.time_p95_us *= k.launches;
     k.cost.energy_j *= k.launches;
     *out = k;
     return WEFT_ERR_OK;
@@ -175,6 +181,8 @@ static void add_idle(const weft_slice *slice, double time_us, weft_cost *total)
     total->energy_j += weft_energy__idle_w(slice) * fmax(0, time_us - total->time_us) * 1e-6;
     total->creq *= used;
     total->bandwidth_gbps *= used;
+    total->time_p5_us /= used;
+    total->time_p95_us /= used;
     total->time_us = time_us;
 }
 
@@ -240,7 +248,11 @@ weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *sli
         add_kernel(&kernel[i], &e.total);
     e.kernel = kernel;
     if (e.n == 0) { /* a graph of views only: one launch copies its result */
-        e.total = (weft_cost){.time_us = slice->gpu->launch_us, .expected_error = 1};
+        double launch_us = slice->gpu->launch_us;
+        e.total = (weft_cost){.time_us = launch_us,
+                              .time_p5_us = launch_us / 2,
+                              .time_p95_us = launch_us * 2,
+                              .expected_error = 1};
         e.total.creq = 1.0 / slice->all_units;
     }
     e.device_us = e.total.time_us;

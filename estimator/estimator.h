@@ -371,11 +371,12 @@ typedef struct weft_kernel_reason {
     double memory_bytes; /* bytes that miss the cache */
     double traffic_us;   /* time of the traffic at the reached bandwidth */
     double launch_us;
-    double roofline_us; /* launch_us + max(compute_us, traffic_us) */
-    const char *family; /* trees that correct base_us, or "none" */
-    double base_us;     /* bound of physics that the trees correct */
-    double correction;  /* time_us / base_us */
-    double floor_us;    /* no kernel of this work is faster */
+    double roofline_us;  /* launch_us + max(compute_us, traffic_us) */
+    const char *family;  /* trees that correct base_us, or "none" */
+    double base_us;      /* bound of physics that the trees correct */
+    double correction;   /* time_us / base_us */
+    double floor_us;     /* no kernel of this work is faster */
+    const char *widened; /* why the 90 % band is wider than that of a measured device; NULL: not */
 } weft_kernel_reason;
 
 void weft_estimate_explain(const weft_kernel *kernel, const weft_slice *slice,
@@ -406,6 +407,7 @@ struct weft_calibration {
      * validation (`held_out`: there were enough shapes for it). */
     double error_before, error_fitted, error_after;
     bool held_out;
+    double edge[2]; /* held_out: 5 % and 95 % of log2(measured / predicted) */
 };
 
 /* One measurement: a kernel, or all kernels of a model. */

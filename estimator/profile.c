@@ -35,6 +35,8 @@ static weft_err make_point(const weft_slice *slice, uint32_t batch, uint32_t pro
         return WEFT_ERR_OK;
     double per_s = 0;
     WEFT_TRY(weft_contention_procs(alone, procs, diag, &out->cost.time_us, &per_s));
+    out->cost.time_p5_us *= out->cost.time_us / e->total.time_us;
+    out->cost.time_p95_us *= out->cost.time_us / e->total.time_us;
     out->throughput_per_s = per_s * batch;
     /* creq and bandwidth are those of all processes together; the energy of one execution stays the
      * same. */

@@ -23,6 +23,13 @@ void weft_estimate_explain(const weft_kernel *kernel, const weft_slice *slice,
                                 .family = features.family,
                                 .base_us = features.base_us,
                                 .floor_us = features.floor_us};
+    weft_timing t;
+    const weft_model *model;
+    if (weft_model__predict(kernel, slice, options, NULL, &t, &model) == WEFT_ERR_OK) {
+        if (options && options->calibration)
+            weft_calibration__apply(options->calibration, kernel, slice, exact_f32, &t);
+        out->widened = t.widened;
+    }
     out->roofline_us = out->launch_us + fmax(out->compute_us, out->traffic_us);
     out->correction = features.base_us > 0 ? time_us / features.base_us : 1;
 }

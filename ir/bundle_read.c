@@ -521,6 +521,8 @@ static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
     p->procs = m->procs;
     p->throughput_per_s = m->throughput_per_s;
     p->cost = (weft_cost){.time_us = m->time_us,
+                          .time_p5_us = m->time_p5_us,
+                          .time_p95_us = m->time_p95_us,
                           .creq = m->creq,
                           .mreq_bytes = m->mreq_bytes,
                           .bandwidth_gbps = m->bandwidth_gbps,
@@ -532,6 +534,7 @@ static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
            is_amount(p->throughput_per_s) && is_amount(p->cost.time_us) &&
            is_amount(p->cost.creq) && is_amount(p->cost.bandwidth_gbps) &&
            is_amount(p->cost.energy_j) && is_amount(p->cost.expected_error) &&
+           is_amount(p->cost.time_p5_us) && is_amount(p->cost.time_p95_us) &&
            read_use(&m->use, &p->use);
 }
 

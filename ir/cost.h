@@ -17,6 +17,7 @@ enum { WEFT_DEVICE_NAME_MAX = 32, WEFT_SOURCE_NAME_MAX = 16 };
 /* What a kernel, or a whole model at one batch size, costs on one device or slice. */
 typedef struct weft_cost {
     double time_us;
+    double time_p5_us, time_p95_us; /* 90 % band of the time; 0: not known */
     double creq;           /* share of the device's compute units in use, time weighted, 0..1 */
     uint64_t mreq_bytes;   /* capacity: weights + peak arena + workspace + context */
     double bandwidth_gbps; /* memory traffic over time, 1e9 bytes per second */

@@ -4,131 +4,29 @@
     scripts/train_estimator.py --weft build/weft --data ../shared/data [--baselines] [--dry-run]
 
 Reads aiconfigurator (bf16 GEMMs, attention), neusight (f32 operators) below --data, writes
-estimator/models/trees/*.def, and prints the errors on held-out rows. --baselines also fits
-USHER's stacked model (OSDI'24) to the same rows and writes tests/regress/held_out.csv. `weft
-estimate --kernels --features` computes the features: this script has no formula of a feature.
+estimator/models/trees/*.def, and prints the errors of the trees on held-out rows. --baselines also
+fits USHER's stacked model (OSDI'24) to the same rows. Afterwards: scripts/leave_out.py, then
+`regress_held_out --bless`. `weft estimate --kernels --features` computes the features: this script has no formula of a feature.
 
 Only the subsample of the baselines is random (fixed seed); splits are hashes of shapes. Needs numpy and scikit-learn, for the baselines xgboost.
 """
 import argparse
-import csv
-import hashlib
 import os
-import subprocess
+import re
 import sys
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
+from estimator_data import ROOT, load_families, read_vidur, run_weft  # noqa: E402
+
 UNIT = 4096  # parts of a power of two in a leaf, as in model_trees.c
-COLUMNS = ["gpu", "kind", "dtype", "b", "m", "n", "k", "cin", "cout", "ksize", "hw", "stride",
-           "pad", "h", "isl", "num_heads", "head_dim", "measured_us", "role", "call"]
-
-# -- Data ----------------------------------------------------------------------------------------
-
-NEUSIGHT_GPU = {"V100-PCIE-32GB": "v100", "A100-PCIE-40GB": "a100-40",
-                "A100-PCIE-80GB": "a100-80", "H100-SXM-80GB": "h100"}
-GEMM_FILES = {"h200": "gemm_bf16_h200_sxm_trtllm_1.3.0rc20.csv",
-              "h100": "gemm_bf16_h100_sxm_trtllm_1.3.0rc20.csv",
-              "a100-80": "gemm_bf16_a100_sxm_sglang_0.5.10.csv"}
-ATTENTION_FILE = "encoder_attention_bf16_h100_sxm_trtllm_1.3.0rc20.csv"
-
-
-def chance(text):
-    """Hash of the text as a number in [0, 1): splits do not depend on the order of rows."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
-
-
-def gemm_role(n, k, m):
-    """Whole (n, k) pairs and whole m are held out."""
-    pair, size = chance(f"nk {n} {k}") < 0.2, chance(f"m {m}") < 0.15
-    return "pair+m" if pair and size else "pair" if pair else "m" if size else "train"
-
-
-def neusight_role(row, file):
-    """The split of the set: random sizes are training rows, layers of language models test rows.
-    Two devices have no training rows of linear and batched GEMMs: a quarter of the test shapes,
-    by hash, is used for training and tests no device (the error without it is reported as
-    given_split). Convolutions have training rows only: a fifth of the shapes is the test."""
-    if file == "conv":
-        shape = " ".join(row[c] for c in ("b", "cin", "cout", "ksize", "hw", "stride", "pad"))
-        return "test" if chance("conv " + shape) < 0.2 else "train"
-    if file == "vector_ops" or row["split"] == "train":
-        return row["split"]
-    shape = (row["n"], row["k"]) if file == "linear" else (row["m"], row["n"], row["k"])
-    if chance(f"calibrate {file} " + " ".join(shape)) < 0.25:
-        return "calibrate"
-    return "test"
-
-
-def read_rows(data):
-    for gpu, name in GEMM_FILES.items():
-        for r in csv.DictReader(open(data / "aiconfigurator" / name)):
-            yield dict(gpu=gpu, kind="gemm", dtype="bf16", m=r["m"], n=r["n"], k=r["k"],
-                       measured_us=r["latency_us"], role=gemm_role(r["n"], r["k"], r["m"]),
-                       call="gemm")
-    for r in csv.DictReader(open(data / "aiconfigurator" / ATTENTION_FILE)):
-        shape = f"attention {r['isl']} {r['num_heads']} {r['head_dim']}"
-        yield dict(gpu="h100", kind="attention", dtype="bf16", b=r["batch_size"], isl=r["isl"],
-                   num_heads=r["num_heads"], head_dim=r["head_dim"], measured_us=r["latency_us"],
-                   role="test" if chance(shape) < 0.2 else "train", call="attention")
-    for file in ("linear", "bmm", "conv", "vector_ops"):
-        for r in csv.DictReader(open(data / "neusight" / f"{file}.csv")):
-            gpu = NEUSIGHT_GPU[r["device"]]
-            sizes = {c: r[c] for c in COLUMNS if c in r}
-            # The kinds linear and bmm are (m x n) times (n x k), as the recorded grids say.
-            yield dict(sizes, gpu=gpu, kind=r["op"], dtype="f32",
-                       measured_us=1e3 * float(r["latency_ms"]), role=neusight_role(r, file),
-                       call="vector" if file == "vector_ops" else file)
-
-
-@dataclass
-class Family:
-    name: str
-    features: list
-    x: np.ndarray
-    base: np.ndarray
-    floor: np.ndarray
-    measured: np.ndarray
-    dispatch: np.ndarray
-    gpu: np.ndarray
-    role: np.ndarray
-    call: np.ndarray
-    kind: np.ndarray
-    rows: list
-
-
-def run_weft(weft, rows, options):
-    with tempfile.TemporaryDirectory() as folder:
-        source, result = Path(folder) / "rows.csv", Path(folder) / "out.csv"
-        with open(source, "w", newline="") as f:
-            writer = csv.DictWriter(f, COLUMNS, restval="", extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
-        subprocess.run([weft, "estimate", "--kernels", source, "-o", result, *options], check=True)
-        with open(result, newline="") as f:
-            return list(csv.DictReader(f))
-
-
-def load_families(weft, data):
-    found = {}
-    for r in run_weft(weft, read_rows(data), ["--features"]):
-        found.setdefault(r["family"], []).append(r)
-    families = {}
-    for name, rows in found.items():
-        pairs = [[f.split("=") for f in r["features"].split(" ")] for r in rows]
-        column = lambda c, rows=rows: np.array([r[c] for r in rows])  # noqa: E731
-        families[name] = Family(
-            name, [p[0] for p in pairs[0]], np.array([[float(p[1]) for p in q] for q in pairs]),
-            column("base_us").astype(float), column("floor_us").astype(float),
-            column("measured_us").astype(float), np.zeros(len(rows)), column("gpu"),
-            column("role"), column("call"), column("kind"), rows)
-    return families
+# Exponent of the bound; the trees find the rest. Vector functions take nearly a constant multiple of
+# their bound, which also holds for sizes that were not measured.
+SLOPES = {"matrix": 0.5, "plain": 0.5, "conv": 0.5, "vector": 1.0, "attention": 0.5}
 
 
 def fit_drift(f, mask):
@@ -194,21 +92,23 @@ def fit_dispatch(families):
 
 # -- Trees ---------------------------------------------------------------------------------------
 
-SETTINGS = {  # trees, leaves, learning rate, rows of a leaf, loss
-    "matrix": (320, 63, 0.1, 20, "squared_error"),
-    "plain": (250, 63, 0.1, 20, "absolute_error"),
-    "conv": (250, 31, 0.1, 10, "absolute_error"),
-    "vector": (150, 15, 0.1, 10, "absolute_error"),
-    "attention": (120, 31, 0.12, 10, "absolute_error"),
+SIZES = ("log_m", "log_n", "log_k")  # vector functions extrapolate by their exponent
+SETTINGS = {  # trees, leaves, learning rate, rows of a leaf
+    "matrix": (300, 63, 0.1, 20),
+    "plain": (250, 63, 0.1, 20),
+    "conv": (250, 31, 0.1, 10),
+    "vector": (150, 15, 0.1, 10),
+    "attention": (150, 31, 0.12, 10),
 }
 
 
 def row_weights(f):
-    """Weight of a row: the kernel's part of the measured time; more for A100 GEMMs, which are the
-    noisiest, and for calibration rows, which represent a whole device."""
+    """Weight of a row: the kernel's part of the measured time; more for calibration rows, which
+    represent a whole device; less for each of several campaigns of one device."""
     kernel = np.clip((f.measured - f.dispatch) / f.measured, 0.02, 1)
-    return kernel * np.where((f.name == "matrix") & (f.gpu == "a100-80"), 3, 1) * np.where(
-        f.role == "calibrate", 3, 1)
+    campaigns = {g: len(np.unique(f.campaign[f.gpu == g])) for g in np.unique(f.gpu)}
+    share = np.array([2 / (1 + campaigns[g]) for g in f.gpu])
+    return kernel * share * np.where(f.role == "calibrate", 3, 1)
 
 
 @dataclass
@@ -217,6 +117,7 @@ class Forest:
     cuts: list
     trees: list
     start: float
+    most: float  # bound of the largest kernels it was trained on, us
 
     def predict(self, x):
         x = x.astype(np.float32)
@@ -262,12 +163,22 @@ def pack_tree(nodes, bins_of):
     return words
 
 
+def rising(f):
+    """Which features grow with rows and batch: column `rises` of features.def."""
+    text = (ROOT / "estimator" / "models" / "features.def").read_text()
+    rises = {name: int(r) for r, name in re.findall(r"^FEATURE\([^,]+, ([01]), (\w+),", text, re.M)}
+    return [rises[name] for name in f.features]
+
+
 def train(f, mask):
-    n_tree, n_leaf, rate, least, loss = SETTINGS[f.name]
-    target = np.log2(np.maximum(f.measured - f.dispatch, 0.25 * f.base) / f.base)
+    """Squared error: for other losses the library sets leaves after it has grown a tree, and they
+    would no longer rise with the features that must."""
+    n_tree, n_leaf, rate, least = SETTINGS[f.name]
+    target = np.log2(np.maximum(f.measured - f.dispatch, 0.25 * f.base)) - SLOPES[f.name] * np.log2(f.base)
     model = HistGradientBoostingRegressor(
-        loss=loss, max_iter=n_tree, max_leaf_nodes=n_leaf, learning_rate=rate, max_bins=127,
-        min_samples_leaf=least, l2_regularization=1.0, early_stopping=False, random_state=0)
+        max_iter=n_tree, max_leaf_nodes=n_leaf, learning_rate=rate, max_bins=127,
+        min_samples_leaf=least, l2_regularization=1.0, early_stopping=False, random_state=0,
+        monotonic_cst=rising(f))
     model.fit(f.x[mask].astype(np.float32), target[mask], sample_weight=row_weights(f)[mask])
     cuts = model._bin_mapper.bin_thresholds_
     trees = [p[0].nodes for p in model._predictors]
@@ -277,11 +188,15 @@ def train(f, mask):
     kept = [np.array([np.float32(f"{cuts[i][b]:.7g}") for b in u], dtype=np.float32)
             for i, u in enumerate(used)]
     return Forest(kept, [pack_tree(t, bins_of) for t in trees],
-                  float(f"{float(np.ravel(model._baseline_prediction)[0]):.6g}"))
+                  float(f"{float(np.ravel(model._baseline_prediction)[0]):.6g}"),
+                  float(f"{np.quantile(f.base[mask], 0.999):.5g}"))
 
 
 def predict_us(f, forest):
-    return np.maximum(f.base * 2 ** forest.predict(f.x), f.floor) + f.dispatch
+    """Beyond the largest kernels of the training the time grows as the bound does."""
+    base = np.minimum(f.base, forest.most)
+    time = base ** SLOPES[f.name] * np.maximum(f.base / forest.most, 1) * 2 ** forest.predict(f.x)
+    return np.maximum(time, f.floor) + f.dispatch
 
 
 # -- Errors --------------------------------------------------------------------------------------
@@ -294,30 +209,23 @@ def held_out(f):
     return np.isin(f.role, ("test", "pair", "m", "pair+m"))
 
 
+def predict_held_out(f, forest):
+    """NaN for other rows."""
+    test = held_out(f)
+    out = np.full(len(f.measured), np.nan)
+    part = replace(f, x=f.x[test], base=f.base[test], floor=f.floor[test],
+                   dispatch=f.dispatch[test])
+    out[test] = predict_us(part, forest)
+    return out
+
+
 def groups(f):
-    """(set, device, mask) of every row of the table of errors."""
+    """(set, campaign, mask) of every row of the table of errors."""
     for call in np.unique(f.call):
-        for gpu in np.unique(f.gpu):
-            mask = held_out(f) & (f.call == call) & (f.gpu == gpu)
+        for campaign in np.unique(f.campaign):
+            mask = held_out(f) & (f.call == call) & (f.campaign == campaign)
             if mask.any():
-                yield call, gpu, mask
-
-
-def left_out(f):
-    """Error of each device by trees trained without its rows (and without held-out shapes)."""
-    result = {}
-    for gpu in np.unique(f.gpu):
-        known = np.isin(f.role, ("train", "calibrate")) & (f.gpu != gpu)
-        if not known.any():
-            continue
-        predicted = predict_us(f, train(f, known))
-        for call in np.unique(f.call):
-            mask = (f.gpu == gpu) & (f.call == call)
-            if f.name == "plain" or f.name == "vector":
-                mask &= held_out(f)
-            if mask.any():
-                result[call, gpu] = error(predicted, f, mask)
-    return result
+                yield call, campaign, mask
 
 
 # -- Tables --------------------------------------------------------------------------------------
@@ -349,33 +257,28 @@ def write_forest(folder, f, forest):
             out.write(wrap("TREE(", [f"0x{w:x}" for w in words], ")"))
 
 
-def write_learned(folder, forests, families, errors, elsewhere, dispatch):
+def write_learned(folder, forests, families, dispatch):
     with open(folder / "learned.def", "w") as out:
-        out.write("/* Made by scripts/train_estimator.py; see model_trees.c. LEARNED: mean error of "
-                  "held-out rows;\n * ELSEWHERE: 1.5 times the error of devices left out of "
-                  "training; DISPATCH: us, \"\" is every other\n * device. */\n")
+        out.write("/* Made by scripts/train_estimator.py; see model_trees.c. FOREST: start, and the "
+                  "bound of the largest kernels\n * of the training, exponent; LEARNED: devices of the "
+                  "training; RANGE: sizes of the training, powers of two; DISPATCH: us, \"\" is every other\n * device. */\n")
         for name, forest in forests.items():
-            out.write(f"FOREST({name.upper()}, {name}, {forest.start:.6g})\n")
-        for name in forests:
-            for gpu in np.unique(families[name].gpu):
-                f = families[name]
-                known = np.isin(f.role, ("train", "calibrate")) & (f.gpu == gpu)
-                values = [e for (fam, call, g), e in errors.items() if fam == name and g == gpu]
-                if values and known.any():
-                    out.write(f'LEARNED({name.upper()}, "{gpu}", '
-                              f"{np.mean(np.concatenate(values)):.3f})\n")
-        for name in forests:
-            out.write(f"ELSEWHERE({name.upper()}, {elsewhere[name]:.3f})\n")
+            out.write(f"FOREST({name.upper()}, {name}, {forest.start:.6g}, {forest.most:.5g}, "
+                      f"{SLOPES[name]:g})\n")
+        for name, f in families.items():
+            for gpu in np.unique(f.gpu[np.isin(f.role, ("train", "calibrate"))]):
+                out.write(f'LEARNED({name.upper()}, "{gpu}")\n')
+        for name, f in families.items():
+            known = np.isin(f.role, ("train", "calibrate"))
+            for i, feature in enumerate(f.features):
+                if feature in SIZES:
+                    x = f.x[known, i]
+                    out.write(f"RANGE({name.upper()}, {feature}, {x.min():.4g}, {x.max():.4g})\n")
         for (call, gpu), us in sorted(dispatch.items()):
             out.write(f'DISPATCH("{call}", "{gpu}", {us:.1f})\n')
 
 
 # -- Baselines -----------------------------------------------------------------------------------
-
-def analytic_us(weft, f, model):
-    rows = run_weft(weft, f.rows, ["--model", model, "--no-dispatch"])
-    return np.array([float(r["time_us"]) for r in rows]) + f.dispatch
-
 
 def usher_features(f):
     """The features of the paper: batch, sizes of weights and inputs, flops, the GPU."""
@@ -428,28 +331,6 @@ def stacked_us(f, x, mask, seed=0):
 
 # -- Measurements not used for training ------------------------------------------------------
 
-def read_vidur(data):
-    """Layers of two language models on an A100, f16, as GEMMs and vector functions."""
-    for model in ("Llama-2-7b-hf", "phi-2"):
-        for r in csv.DictReader(open(data / "vidur" / f"a100_{model}_ops.csv")):
-            size = lambda c, r=r: int(r[c])  # noqa: E731
-            tp, tokens = size("num_tensor_parallel_workers"), size("num_tokens")
-            width = size("n_embd")
-            head = width // size("n_head")
-            inner = size("n_expanded_embd") // tp
-            gates = 2 if r["use_gated_mlp"] == "True" else 1
-            heads = size("n_head") + 2 * size("n_kv_head")
-            gemms = {"attn_pre_proj": (heads * head // tp, width),
-                     "attn_post_proj": (width, width // tp), "mlp_up_proj": (gates * inner, width),
-                     "mlp_down_proj": (width, inner)}
-            for op, (n, k) in gemms.items():
-                yield dict(gpu="a100-80", kind="gemm", dtype="f16", m=tokens, n=n, k=k, call=op,
-                           measured_us=1e3 * float(r[f"{op}.median"]), role="test")
-            for op, kind in (("input_layernorm", "layer_norm"), ("add", "add")):
-                yield dict(gpu="a100-80", kind=kind, dtype="f16", b=tokens, h=width, call=op,
-                           measured_us=1e3 * float(r[f"{op}.median"]), role="test")
-
-
 def check_vidur(weft, data, forests):
     """Rows of the table of errors. Times below 20 us are left out: the resolution is 1 us."""
     rows = [r for r in read_vidur(data) if r["measured_us"] >= 20]
@@ -461,12 +342,14 @@ def check_vidur(weft, data, forests):
             x = np.array([[float(f.split("=")[1]) for f in found[i]["features"].split(" ")]
                           for i in of])
             bound = np.array([[float(found[i][c]) for c in ("base_us", "floor_us")] for i in of])
-            predicted[of] = np.maximum(bound[:, 0] * 2 ** forest.predict(x), bound[:, 1])
+            base = np.minimum(bound[:, 0], forest.most)
+            time = base ** SLOPES[name] * np.maximum(bound[:, 0] / forest.most, 1) * 2 ** forest.predict(x)
+            predicted[of] = np.maximum(time, bound[:, 1])
     measured = np.array([r["measured_us"] for r in rows])
     for call in dict.fromkeys(r["call"] for r in rows):
         of = np.array([r["call"] == call for r in rows])
         e = np.abs(predicted[of] / measured[of] - 1)
-        yield dict(family="vidur", call=call, gpu="a100-80", rows=len(e), mape=100 * e.mean(),
+        yield dict(family="vidur", call=call, campaign="a100-80/vidur", rows=len(e), mape=100 * e.mean(),
                    median=100 * np.median(e), p95=100 * np.quantile(e, 0.95))
 
 
@@ -484,33 +367,23 @@ def main():
     dispatch, drifts = fit_dispatch(families)
     if o.family:
         families = {o.family: families[o.family]}
-    forests, errors, elsewhere, table = {}, {}, {}, []
+    forests = {}
     for name, f in families.items():
-        forest = forests[name] = train(f, np.isin(f.role, ("train", "calibrate")))
-        predicted = predict_us(f, forest)
-        others = left_out(f)
-        elsewhere[name] = max([1.5 * float(np.mean(e)) for e in others.values()] or [0.5])
+        known = np.isin(f.role, ("train", "calibrate"))
+        forest = forests[name] = train(f, known)
+        predicted = predict_held_out(f, forest)
         rivals = {}
-        given = predict_us(f, train(f, f.role == "train")) if name == "plain" else None
+        if name == "plain":
+            rivals["given_split"] = predict_held_out(f, train(f, f.role == "train"))
         if o.baselines:
-            known = np.isin(f.role, ("train", "calibrate"))
-            rivals = {"roofline": analytic_us(o.weft, f, "roofline"),
-                      "usher": stacked_us(f, usher_features(f), known),
-                      "usher_our_features": stacked_us(f, f.x, known)}
-            if name in ("matrix", "plain", "conv"):
-                rivals["wave"] = analytic_us(o.weft, f, "wave")
-        for call, gpu, mask in groups(f):
-            e = errors[name, call, gpu] = error(predicted, f, mask)
-            row = dict(family=name, call=call, gpu=gpu, rows=int(mask.sum()),
+            rivals |= {"usher": stacked_us(f, usher_features(f), known),
+                       "usher_our_features": stacked_us(f, f.x, known)}
+        for call, campaign, mask in groups(f):
+            e = error(predicted, f, mask)
+            row = dict(family=name, call=call, campaign=campaign, rows=int(mask.sum()),
                        mape=100 * e.mean(), median=100 * np.median(e),
                        p95=100 * np.quantile(e, 0.95))
-            if (call, gpu) in others:
-                row["device_left_out"] = 100 * others[call, gpu].mean()
-            if given is not None:
-                part = (f.call == call) & (f.gpu == gpu) & np.isin(f.role, ("test", "calibrate"))
-                row["given_split"] = 100 * error(given, f, part).mean()
             row.update({k: 100 * error(v, f, mask).mean() for k, v in rivals.items()})
-            table.append(row)
             print(" ".join(f"{k} {v:.2f}" if isinstance(v, float) else str(v)
                            for k, v in row.items()), flush=True)
             if name == "matrix":
@@ -519,43 +392,22 @@ def main():
                     print(f"    {role} {100 * error(predicted, f, part).mean():.2f}")
     if not o.family:
         vidur = list(check_vidur(o.weft, o.data, forests))
-        table += vidur
         for row in vidur:
             print(" ".join(f"{k} {v:.2f}" if isinstance(v, float) else str(v)
                            for k, v in row.items()))
     print("dispatch", dispatch, "drift", drifts)
     if o.dry_run or o.family:
         return
-    folder = ROOT / "estimator" / "trees"
-    folder.mkdir(exist_ok=True)
+    folder = ROOT / "estimator" / "models" / "trees"
     for name, f in families.items():
         write_forest(folder, f, forests[name])
-    write_learned(folder, forests, families, errors, elsewhere, dispatch)
-    if o.baselines:
-        write_table(table)
+    write_learned(folder, forests, families, dispatch)
     with open(ROOT / "tests" / "regress" / "held_out_drift.csv", "w") as out:
         out.write("# Made by scripts/train_estimator.py: us from the call of a convolution to its "
                   "kernel, c0 + c1 p + c2 p^2\n# at the place p (0 to 1) among the device's rows "
                   "of neusight/conv.csv.\ngpu,c0,c1,c2\n")
         for gpu, drift in sorted(drifts.items()):
             out.write(gpu + "".join(f",{c:.4g}" for c in drift) + "\n")
-
-
-def write_table(table):
-    names = ["family", "call", "gpu", "rows", "mape", "median", "p95", "given_split",
-             "device_left_out", "roofline", "wave", "usher", "usher_our_features"]
-    with open(ROOT / "tests" / "regress" / "held_out.csv", "w") as out:
-        out.write("# Errors of the estimator on rows held out of training, in percent; "
-                  "estimator/README.md says how they are split.\n"
-                  "# scripts/train_estimator.py --weft WEFT --data DATA --baselines; data: "
-                  "ai-dynamo/aiconfigurator at 095f58a (Apache-2.0), sitar-lab/NeuSight at 6945927 "
-                  "(MIT).\n"
-                  "# mape, median, p95: shipped trees; given_split: neusight's own; "
-                  "device_left_out: trees that saw no row of the device; then other models.\n")
-        out.write(",".join(names) + "\n")
-        for row in table:
-            out.write(",".join(f"{row[n]:.2f}" if isinstance(row.get(n), float)
-                               else str(row.get(n, "")) for n in names) + "\n")
 
 
 if __name__ == "__main__":

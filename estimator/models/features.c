@@ -101,7 +101,7 @@ static const struct {
     unsigned families;
     const char *name;
 } feature_table[] = {
-#define FEATURE(families, name, expression) {families, #name},
+#define FEATURE(families, rises, name, expression) {families, #name},
 #include "estimator/models/features.def"
 #undef FEATURE
 };
@@ -271,12 +271,6 @@ static double waves(const facts *f, double tile_m, double tile_n)
     return f->b * ceil(f->m / tile_m) * ceil(f->n / tile_n) / f->units;
 }
 
-/* Mean occupancy of the waves; 1: all are full. */
-static double tail(double wave)
-{
-    return wave / ceil(wave);
-}
-
 /* Part of a size that is not padding to a multiple of `step`. */
 static double fill(double size, double step)
 {
@@ -349,8 +343,8 @@ void weft_features__compute(weft_tree_family family, const weft_kernel *kernel,
     const facts *f = &found;
     size_t n = 0;
     find_facts(kernel, whole, exact_f32, &found);
-#define FEATURE(families, name, expression) \
-    if ((unsigned)(families) >> family & 1) \
+#define FEATURE(families, rises, name, expression) \
+    if ((unsigned)(families) >> family & 1)        \
         out[n++] = (float)(expression);
 #include "estimator/models/features.def"
 #undef FEATURE

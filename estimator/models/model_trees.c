@@ -1,6 +1,8 @@
 /* Regression trees learned from measurements: they correct a bound of physics.
  *
- *   time(whole device) = bound * 2^(sum of the trees of the family at the kernel's features)
+ *   trees              = min(bound, most)^slope * max(bound / most, 1)
+ *                        * 2^(sum of the trees of the family at the kernel's features)
+ *   time(whole device) = trees^part * analytic(whole device)^(1 - part)
  *   time(slice)        = time(whole device) * analytic(slice) / analytic(whole device)
  *
  * and at least the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
@@ -11,18 +13,19 @@
  * is never slower. The analytic model also gives the units that a kernel needs.
  *
  * Gradient boosted regression trees (Friedman, "Greedy function approximation", 2001) on the
- * logarithm of time / bound. features.def lists their features, README.md their errors on held-out
- * shapes; scripts/train_estimator.py makes the tables. Each feature is quantised once, into at most
- * 255 bins; a node is one word, its left child is the next word:
+ * logarithm of time / bound^slope, with monotone constraints: a tree may only grow with a feature
+ * that grows with rows and batch, and as the bound grows too, times never fall when a batch grows.
+ * `most` is the bound of the largest kernels of the training: beyond it time grows as the bound
+ * does. `part` depends on how far the device (bands.c) and the sizes are from the training: trees
+ * do not extrapolate, the analytic model does. features.def lists their features, README.md their
+ * errors on held-out shapes; scripts/train_estimator.py makes the tables. Each feature is quantised
+ * once, into at most 255 bins; a node is one word, its left child is the next word:
  *
  *   leaf   1 << 31 | correction as 16 bits with a sign, in 1 / 4096 of a power of two
  *   inner  feature << 16 | cut << 8 | distance of the right child; left when x <= cut
  *
- * `source` is "learned" for whole devices and element types that the family was measured on;
- * expected_error is then the mean relative error on held-out rows of that device. For other devices
- * and for slices the source is "analytic", and the error 1.5 times that of the worst device left
- * out of training; for other types it is the analytic model's own error. O(trees * depth): a few
- * microseconds. */
+ * `source` is "learned" for whole devices and element types that the family was measured on.
+ * bands.c says how far off a prediction may be. O(trees * depth): a few microseconds. */
 #include "estimator/models/trees_int.h"
 
 #include "estimator/device/device.h"
@@ -43,6 +46,8 @@ typedef struct forest {
     const uint16_t *tree; /* number of nodes of each tree */
     size_t n_feature, n_tree;
     double start; /* sum before the first tree, a power of two */
+    double most;  /* bound of the largest kernels of the training, us */
+    double slope; /* exponent of the bound */
 } forest;
 
 #define COUNT_OF(type, ...) (sizeof((type[]){__VA_ARGS__}) / sizeof(type))
@@ -122,50 +127,32 @@ static const uint32_t attention_node[] = {
 #undef TREE
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
-#define FOREST(family, id, start_)                                \
+#define FOREST(family, id, start_, most_, slope_)                 \
     [WEFT_FAMILY_##family] = {.feature = id##_features,           \
                               .cut = id##_cut,                    \
                               .node = id##_node,                  \
                               .tree = id##_tree,                  \
                               .n_feature = LENGTH(id##_features), \
                               .n_tree = LENGTH(id##_tree),        \
-                              .start = (start_)},
-#define LEARNED(family, device, error)
-#define ELSEWHERE(family, error)
+                              .start = (start_),                  \
+                              .most = (most_),                    \
+                              .slope = (slope_)},
+#define LEARNED(family, device)
 #define DISPATCH(call, device, us)
+#define RANGE(family, feature, lo, hi)
 static const forest forest_table[WEFT_FAMILY_COUNT] = {
 #include "estimator/models/trees/learned.def"
 };
 #undef FOREST
 #undef LEARNED
-#undef ELSEWHERE
 #undef DISPATCH
+#undef RANGE
 
-/* -- How far off ------------------------------------------------------------------------------ */
+/* -- Dispatch --------------------------------------------------------------------------------- */
 
-#define FOREST(family, id, start)
-#define DISPATCH(call, device, us)
-#define ELSEWHERE(family, error)
-#define LEARNED(family_, device_, error_) {WEFT_FAMILY_##family_, device_, error_},
-static const struct {
-    weft_tree_family family;
-    const char *device;
-    double error;
-} learned_table[] = {
-#include "estimator/models/trees/learned.def"
-};
-#undef LEARNED
-#undef ELSEWHERE
-#define LEARNED(family, device, error)
-#define ELSEWHERE(family, error) [WEFT_FAMILY_##family] = (error),
-static const double elsewhere_error[WEFT_FAMILY_COUNT] = {
-#include "estimator/models/trees/learned.def"
-};
-#undef LEARNED
-#undef ELSEWHERE
-#undef DISPATCH
-#define LEARNED(family, device, error)
-#define ELSEWHERE(family, error)
+#define FOREST(family, id, start, most, slope)
+#define LEARNED(family, device)
+#define RANGE(family, feature, lo, hi)
 #define DISPATCH(call_, device_, us_) {call_, device_, us_},
 static const struct {
     const char *call, *device; /* device "": all devices without a row */
@@ -175,32 +162,8 @@ static const struct {
 };
 #undef FOREST
 #undef LEARNED
-#undef ELSEWHERE
 #undef DISPATCH
-
-/* Element types that the family was measured in. */
-static bool is_measured_type(weft_tree_family family, weft_dtype dtype)
-{
-    if (family == WEFT_FAMILY_MATRIX || family == WEFT_FAMILY_ATTENTION)
-        return dtype == WEFT_DTYPE_BF16 || dtype == WEFT_DTYPE_F16;
-    return dtype == WEFT_DTYPE_F32;
-}
-
-/* Sets *learned. Returns the expected error; 0: that of the analytic model. */
-static double find_error(weft_tree_family family, const weft_kernel *kernel,
-                         const weft_slice *slice, bool *learned)
-{
-    *learned = false;
-    if (!is_measured_type(family, kernel->dtype))
-        return 0;
-    for (size_t i = 0; i < LENGTH(learned_table); i++)
-        if (learned_table[i].family == family && slice->units == slice->all_units &&
-            strcmp(learned_table[i].device, slice->gpu->name) == 0) {
-            *learned = true;
-            return learned_table[i].error;
-        }
-    return elsewhere_error[family];
-}
+#undef RANGE
 
 static const char *call_name(const weft_kernel *kernel)
 {
@@ -276,6 +239,40 @@ const char *weft_trees__feature(weft_tree_family family, size_t i)
     return i < forest_table[family].n_feature ? forest_table[family].feature[i].name : NULL;
 }
 
+/* Sizes of the training, in powers of two. */
+#define FOREST(family, id, start, most, slope)
+#define LEARNED(family, device)
+#define DISPATCH(call, device, us)
+#define RANGE(family_, feature_, lo_, hi_) {WEFT_FAMILY_##family_, #feature_, lo_, hi_},
+static const struct {
+    weft_tree_family family;
+    const char *feature;
+    double lo, hi;
+} range_table[] = {
+#include "estimator/models/trees/learned.def"
+};
+#undef FOREST
+#undef LEARNED
+#undef DISPATCH
+#undef RANGE
+
+/* Powers of two by which the sizes are beyond the training; the first of each is not counted. */
+static double find_distance(weft_tree_family family, const float *x)
+{
+    const forest *f = &forest_table[family];
+    double sum = 0;
+    for (size_t r = 0; r < LENGTH(range_table); r++) {
+        if (range_table[r].family != family)
+            continue;
+        size_t i = 0;
+        while (i < f->n_feature && strcmp(f->feature[i].name, range_table[r].feature) != 0)
+            i++;
+        if (i < f->n_feature)
+            sum += fmax(0, fmax(range_table[r].lo - x[i], x[i] - range_table[r].hi) - 1);
+    }
+    return sum;
+}
+
 /* -- The model -------------------------------------------------------------------------------- */
 
 /* The model that compares a slice with its whole device and gives the units needed. */
@@ -310,15 +307,21 @@ static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool 
     weft_timing timing = analytic->predict(kernel, slice, exact_f32);
     float x[WEFT_FEATURES_MAX];
     weft_features__compute(family, kernel, &whole, exact_f32, x);
-    double time_us = weft_features__base_us(kernel, &whole, exact_f32) *
-                     exp2(sum_trees(&forest_table[family], x));
+    const forest *f = &forest_table[family];
+    weft_band_place place = {.family = family, .distance = find_distance(family, x)};
+    weft_band__find(kernel, slice, exact_f32, &place, &timing);
+    double base_us = weft_features__base_us(kernel, &whole, exact_f32);
+    double time_us =
+        pow(fmin(base_us, f->most), f->slope) * fmax(base_us / f->most, 1) * exp2(sum_trees(f, x));
+    double whole_us = slice->units < slice->all_units || place.part < 1
+                          ? analytic_us(analytic, kernel, &whole, exact_f32)
+                          : 0;
+    if (place.part < 1)
+        time_us = pow(time_us, place.part) * pow(whole_us, 1 - place.part);
     time_us = fmax(time_us, weft_peak__floor_us(kernel, &whole, exact_f32));
     if (slice->units < slice->all_units)
-        time_us *= timing.time_us / analytic_us(analytic, kernel, &whole, exact_f32);
+        time_us *= timing.time_us / whole_us;
     timing.time_us = fmax(time_us, weft_peak__floor_us(kernel, slice, exact_f32));
-    double error = find_error(family, kernel, slice, &timing.learned);
-    if (error > 0)
-        timing.expected_error = error;
     return timing;
 }
 

@@ -77,6 +77,10 @@ weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                                weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     weft_timing t = model->predict(kernel, slice, exact_f32);
     t.time_us += staging_us(kernel, slice);
+    if (weft_gpu__is_cpu(slice->gpu))
+        weft_band__cpu(&t);
+    else if (!(t.edge[1] > 0))
+        weft_band__analytic(&t);
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
                                "the predicted time is %g us", t.time_us);

@@ -13,6 +13,10 @@ typedef struct weft_timing {
     double units;          /* fewest units that run it within 5 % of that time */
     double expected_error; /* relative, of time_us */
     bool learned;          /* learned from measurements of such kernels on this device */
+    /* 90 % band: 5 % and 95 % of log2(measured / time_us). Models leave it 0; then it follows from
+     * expected_error. */
+    double edge[2];
+    const char *widened; /* why the band is wider than that of a measured device; NULL: it is not */
 } weft_timing;
 
 /* Row of models.def. */
@@ -33,6 +37,9 @@ typedef struct weft_model {
 WEFT_MUST_USE weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                                            const weft_estimate_options *options, weft_diag *diag,
                                            weft_timing *out, const weft_model **out_model);
+/* Bands of analytic models, and of the model of CPUs that were not calibrated; bands.c. */
+void weft_band__analytic(weft_timing *t);
+void weft_band__cpu(weft_timing *t);
 /* Time of a GEMM by the wave model, without the search for the units it needs. */
 double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 

@@ -32,4 +32,17 @@ double weft_features__base_us(const weft_kernel *kernel, const weft_slice *whole
 void weft_features__compute(weft_tree_family family, const weft_kernel *kernel,
                             const weft_slice *whole, bool exact_f32, float *out);
 
+/* -- How far off: bands.c --------------------------------------------------------------------- */
+
+/* Where a kernel is, seen from the measurements of its family. */
+typedef struct weft_band_place {
+    weft_tree_family family;
+    double distance; /* powers of two by which its sizes are beyond those measured */
+    double part;     /* result: part of the trees in the logarithm of time, 0..1 */
+} weft_band_place;
+
+/* Sets learned, expected_error, edge and widened of *t, which has the analytic prediction. */
+void weft_band__find(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                     weft_band_place *place, weft_timing *t);
+
 #endif

@@ -34,8 +34,10 @@
  *            than the SLO needs less)
  *   constant capacity and latency of `exact`, without waiting to fill a batch
  *
- * With a confidence p, each time is multiplied by 1 + error * sqrt(pi / 2) * z(p): the error of a
- * profile is a mean absolute one, taken as that of a normal distribution. This holds for all rules.
+ * With a confidence p, plans are made on that quantile of each time. A point with a 90 % band has
+ * its logarithm as a normal one whose 95 % quantile is that of the band: the time is multiplied by
+ * (time_p95 / time)^(z(p) / z(0.95)). Without a band, by 1 + error * sqrt(pi / 2) * z(p): the error
+ * is a mean absolute one, taken as that of a normal distribution. This holds for all rules.
  *
  * Interference (gpulet, ATC'22): models that run at the same time on one device, or in one MIG
  * instance, slow each other down. exec of each is multiplied by
@@ -182,8 +184,13 @@ static double normal_quantile(double p)
 
 double weft_rules__margin(const weft_rules *rules, const weft_profile_point *point)
 {
-    double error = point->cost.expected_error;
-    if (rules->confidence == 0 || !(error > 0))
+    static const double z95 = 1.6448536;
+    double error = point->cost.expected_error, p95_us = point->cost.time_p95_us;
+    if (rules->confidence == 0)
+        return 1;
+    if (p95_us > point->cost.time_us)
+        return pow(p95_us / point->cost.time_us, normal_quantile(rules->confidence) / z95);
+    if (!(error > 0))
         return 1;
     return 1 + error * sqrt(acos(-1) / 2) * normal_quantile(rules->confidence);
 }

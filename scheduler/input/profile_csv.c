@@ -2,7 +2,8 @@
  *
  * weft      The header names the columns, in any order. Required: device, slice, batch and time_us.
  *           Optional: procs (default 1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps,
- *           energy_j, expected_error (default 0.05), source (default "measured"), use over time
+ *           energy_j, expected_error (default 0.05), time_p5_us and time_p95_us (its 90 % band;
+ *           default: as expected_error implies), source (default "measured"), use over time
  *           (base/use_histogram.h; empty: not known) and host_us, what a request costs besides its
  *           execution (the largest of all rows holds).
  * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
@@ -40,6 +41,8 @@ typedef enum column {
     COL_BANDWIDTH,
     COL_ENERGY,
     COL_ERROR,
+    COL_P5,
+    COL_P95,
     COL_SOURCE,
     COL_HOST,
     COL_USE,
@@ -58,6 +61,8 @@ static const char *const column_name[COL_COUNT] = {
     [COL_BANDWIDTH] = "bandwidth_gbps",
     [COL_ENERGY] = "energy_j",
     [COL_ERROR] = "expected_error",
+    [COL_P5] = "time_p5_us",
+    [COL_P95] = "time_p95_us",
     [COL_SOURCE] = "source",
     [COL_HOST] = "host_us",
     [COL_USE] = "use",
@@ -226,6 +231,10 @@ static weft_err read_field(const profile_reader *in, column c, const char *text,
         return read_number(in, text, name, &p->cost.energy_j);
     case COL_ERROR:
         return read_number(in, text, name, &p->cost.expected_error);
+    case COL_P5:
+        return read_number(in, text, name, &p->cost.time_p5_us);
+    case COL_P95:
+        return read_number(in, text, name, &p->cost.time_p95_us);
     case COL_USE:
         return text[0] ? read_use(in, text, &p->use) : WEFT_ERR_OK;
     case COL_HOST: /* of the profile, not of a point */

@@ -52,6 +52,8 @@ verbs() { sed -n 's/^VERB(\([a-z]*\), .*/\1/p' "$WEFT_SOURCE_DIR/tools/verbs.def
 
 test_file=$(realpath "$1")
 : "${WEFT:?the program to test}" "${WEFT_SOURCE_DIR:?the source tree}"
+# A calibration of this machine would change estimates.
+export XDG_STATE_HOME=/nonexistent
 export examples=$WEFT_SOURCE_DIR/examples
 box=$(mktemp -d "${TMPDIR:-/tmp}/weft-cli.XXXXXX")
 server=

@@ -13,10 +13,10 @@ END
 expect 0 "$WEFT" estimate --kernels in.csv -o out.csv --gpu h200
 empty err
 head -n 1 out.csv >head
-has head 'note,n,k,m,dtype,kind,gpu,slice,time_us,dispatch_us,creq,energy_j,bound,model,source,expected_error'
+has head 'note,n,k,m,dtype,kind,gpu,slice,time_us,dispatch_us,creq,energy_j,bound,model,source,expected_error,time_p5_us,time_p95_us'
 [ "$(wc -l <out.csv)" -eq 7 ] || die "rows: $(cat out.csv)"
 has out.csv '"a, ""quoted"" one",4096,4096,128,bf16,gemm,,,1'
-sed -n 2p out.csv | grep -qE ',trees,learned,0\.0[0-9]+$' || die "$(sed -n 2p out.csv)"
+sed -n 2p out.csv | grep -qE ',trees,learned,0\.0[0-9]+,' || die "$(sed -n 2p out.csv)"
 sed -n 7p out.csv | grep -q ',analytic,' || die "a slice was never measured: $(sed -n 7p out.csv)"
 column() { awk -F, -v line="$1" -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
     NR == line { print $at }' plain.csv; }
@@ -56,7 +56,7 @@ for gpu in v100 t4 l4 a100-80 h100 h200; do
     lacks out ,-
 done
 expect 0 "$WEFT" estimate --kernels kinds.csv --gpu v100 --features
-has out log_winograd4=
+has out log_winograd4_us=
 expect 0 "$WEFT" estimate --kernels kinds.csv --gpu v100 --model roofline --no-dispatch
 lacks out ,trees,
 # Mistakes: the table, and a text that the message must contain.

@@ -98,13 +98,13 @@ static int set_up(void **state)
          .batch = 4,
          .procs = 1,
          .throughput_per_s = 10.5,
-         .cost = {100, 0.25, 1 << 20, 2.5, 0.125, 0.3, "analytic"},
+         .cost = {100, 80, 130, 0.25, 1 << 20, 2.5, 0.125, 0.3, "analytic"},
          .use = {{[2] = {[0] = 55}, [7] = {[3] = 200}}}},
         {.device = "h100",
          .share = 1,
          .batch = 8,
          .procs = 2,
-         .cost = {1e-3, 1, UINT64_MAX, 0, 0, 0, "measured"}}};
+         .cost = {1e-3, 0, 0, 1, UINT64_MAX, 0, 0, 0, "measured"}}};
     f.diag = weft_diag_create();
     f.arena = weft_arena_create(0);
     snprintf(f.path, sizeof f.path, "bundle-%ld.weft", (long)getpid());

@@ -59,7 +59,7 @@ static void test_devices__mig_profiles_are_parts(void **state)
                 assert_true(strcmp(type->mig[j].name, type->mig[k].name) != 0);
         }
     }
-    assert_int_equal(with_mig, 6);
+    assert_int_equal(with_mig, 7);
 }
 
 /* Peaks equal SMs times clock times the rate of the generation, where that is known. */

@@ -5,6 +5,7 @@
 #include "ir/ir.h"
 #include "tools/compiler/sources.h"
 #include "tools/profile/calibration_file.h"
+#include "tools/profile/machine_calibration.h"
 #include "tools/compiler/estimate_kernels.h"
 #include "tools/profile/pipeline.h"
 #include "tools/profile/profiles.h"
@@ -324,33 +325,54 @@ static weft_err estimate_bundle(weft_tool_estimate *o, weft_arena *arena, weft_d
 
 /* -- The verb --------------------------------------------------------------------------------- */
 
+static bool uses_device(const weft_tool_estimate *o, const char *gpu)
+{
+    bool used = o->kernels && !o->gpu; /* rows may name it */
+    for (size_t i = 0; i < o->n_at; i++)
+        used = used || strcmp(o->at[i].gpu->name, gpu) == 0;
+    return used || (o->gpu && strcmp(o->gpu, gpu) == 0);
+}
+
+/* Loads the calibration that the options name, else that of this machine's CPU, and says so. */
+static weft_err find_calibration(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
+{
+    if (o->calibration && strcmp(o->calibration, "none") == 0) {
+        o->calibration = NULL;
+        return WEFT_ERR_OK;
+    }
+    if (o->calibration) {
+        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &o->fit));
+        if (!uses_device(o, o->fit.gpu))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->calibration},
+                                   "is a calibration of %s, not of %s", o->fit.gpu,
+                                   o->n_at > 0 ? o->at[0].gpu->name : o->gpu);
+        return WEFT_ERR_OK;
+    }
+    return o->calibrate || o->features || !uses_device(o, "cpu")
+               ? WEFT_ERR_OK
+               : weft_tool_machine_calibration(arena, diag, &o->fit, &o->calibration);
+}
+
 static weft_err run_options(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
 {
     weft_file_kind kind = WEFT_FILE_ONNX;
+    if (o->n_file == 1 && !o->kernels && strcmp(o->file[0], "-") != 0)
+        WEFT_TRY(weft_tool_sniff(o->file[0], diag, &kind));
+    if (kind != WEFT_FILE_BUNDLE || o->calibration)
+        WEFT_TRY(find_calibration(o, arena, diag));
     if (o->kernels) {
         const weft_tool_kernels how = {.input = o->kernels,
                                        .output = o->output,
                                        .gpu = o->gpu,
                                        .slice = o->slice,
                                        .model = o->model,
+                                       .calibration = o->calibration ? &o->fit : NULL,
                                        .no_dispatch = o->no_dispatch,
                                        .features = o->features};
         return weft_tool_estimate_kernels(&how, diag);
     }
-    if (o->calibration) {
-        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &o->fit));
-        bool used = false;
-        for (size_t i = 0; i < o->n_at; i++)
-            used = used || strcmp(o->at[i].gpu->name, o->fit.gpu) == 0;
-        if (!used)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->calibration},
-                                   "is a calibration of %s, not of %s", o->fit.gpu,
-                                   o->at[0].gpu->name);
-    }
     if (o->n_file == 0)
         return weft_tool_calibrate(o, NULL, diag);
-    if (o->n_file == 1 && strcmp(o->file[0], "-") != 0)
-        WEFT_TRY(weft_tool_sniff(o->file[0], diag, &kind));
     return kind == WEFT_FILE_BUNDLE ? estimate_bundle(o, arena, diag)
                                     : estimate_sources(o, arena, diag);
 }

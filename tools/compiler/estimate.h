@@ -23,7 +23,7 @@ typedef struct weft_tool_estimate {
     bool per_kernel, exact_f32, explain, compare, profile, json, framework;
     const char *kernels, *calibrate, *calibration, *model;
     bool features, no_dispatch;
-    weft_calibration fit;
+    weft_calibration fit;   /* valid if `calibration` is set; find_calibration() */
     uint64_t program_bytes; /* resident memory at the start of the process */
     bool usage;             /* out: an option names something that the model does not have */
 } weft_tool_estimate;
@@ -72,6 +72,8 @@ WEFT_MUST_USE weft_err weft_tool_write_findings(const weft_tool_estimate *o,
 /* estimate_profile.c */
 WEFT_MUST_USE weft_err weft_tool_write_profile(const weft_profile *profile, const char *path,
                                                weft_diag *diag);
+/* Prints the constants of a fit and its errors before and after. */
+void weft_tool_print_fit(const weft_calibration *c, FILE *to);
 /* estimate_calibrate.c: fits a device's constants, to measurements of kernels (m NULL) or of
  * models. */
 WEFT_MUST_USE weft_err weft_tool_calibrate(const weft_tool_estimate *o, weft_module *m,

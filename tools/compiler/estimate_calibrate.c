@@ -172,7 +172,7 @@ static weft_err open_models(measurements *all, weft_module *m, weft_diag *diag)
 
 /* -- The result ------------------------------------------------------------------------------- */
 
-static void print_fit(const weft_calibration *c, FILE *to)
+void weft_tool_print_fit(const weft_calibration *c, FILE *to)
 {
     fprintf(to, "%s: %zu measurements\n", c->gpu, c->n_rows);
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++) {
@@ -204,7 +204,7 @@ weft_err weft_tool_calibrate(const weft_tool_estimate *o, weft_module *m, weft_d
     weft_arena_destroy(all.arena);
     if (err != WEFT_ERR_OK)
         return err;
-    print_fit(&fit, o->output && strcmp(o->output, "-") == 0 ? stderr : stdout);
+    weft_tool_print_fit(&fit, o->output && strcmp(o->output, "-") == 0 ? stderr : stdout);
     if (fit.held_out && fit.error_after >= fit.error_before)
         weft_diag_warn(diag, (weft_where){.file = o->calibrate},
                        "the fit is no better than the device's row on shapes it has not seen");

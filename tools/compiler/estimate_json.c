@@ -23,6 +23,8 @@ static json_t *cost_to_json(const char *name, const weft_cost *c)
     json_t *o = json_object();
     json_object_set_new(o, "name", json_string(name));
     json_object_set_new(o, "time_us", json_real(c->time_us));
+    json_object_set_new(o, "time_p5_us", number_or_null(c->time_p5_us));
+    json_object_set_new(o, "time_p95_us", number_or_null(c->time_p95_us));
     json_object_set_new(o, "creq", json_real(c->creq));
     json_object_set_new(o, "mreq_bytes", integer(c->mreq_bytes));
     json_object_set_new(o, "bandwidth_gbps", json_real(c->bandwidth_gbps));
@@ -51,6 +53,7 @@ static json_t *reason_to_json(const weft_tool_finding *f, const weft_kernel_cost
     json_object_set_new(o, "base_us", json_real(why.base_us));
     json_object_set_new(o, "correction", json_real(why.correction));
     json_object_set_new(o, "floor_us", json_real(why.floor_us));
+    json_object_set_new(o, "widened", why.widened ? json_string(why.widened) : json_null());
     return o;
 }
 

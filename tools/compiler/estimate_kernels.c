@@ -86,8 +86,9 @@ static const char *const column_names[COL_COUNT][7] = {
     [COL_MEASURED] = {"measured_us"},
 };
 
-static const char *const result_names[] = {"time_us", "dispatch_us", "creq",   "energy_j",
-                                           "bound",   "model",       "source", "expected_error"};
+static const char *const result_names[] = {"time_us",    "dispatch_us", "creq",   "energy_j",
+                                           "bound",      "model",       "source", "expected_error",
+                                           "time_p5_us", "time_p95_us"};
 enum { RESULT_COUNT = sizeof result_names / sizeof result_names[0] };
 
 /* -- Kinds ------------------------------------------------------------------------------------ */
@@ -334,6 +335,9 @@ static weft_err get_slice(table *t)
 static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, weft_buf *to)
 {
     weft_estimate_options options = {.exact_f32 = exact, .model = t->options->model};
+    const weft_calibration *fit = t->options->calibration;
+    if (fit && strcmp(fit->gpu, t->slice.gpu->name) == 0)
+        options.calibration = fit;
     weft_cost cost;
     const char *model, *bound;
     weft_err err = weft_estimate_kernel(kernel, &t->slice, &options, t->diag, &cost, &model);
@@ -345,9 +349,10 @@ static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, 
     }
     bound = weft_peak_bound(kernel, &t->slice, &options);
     double dispatch_us = t->options->no_dispatch ? 0 : weft_trees_dispatch_us(kernel, &t->slice);
-    weft_buf_printf(to, ",%.6g,%.4g,%.4g,%.4g,%s,%s,%s,%.3g", cost.time_us + dispatch_us,
+    weft_buf_printf(to, ",%.6g,%.4g,%.4g,%.4g,%s,%s,%s,%.3g,%.6g,%.6g", cost.time_us + dispatch_us,
                     dispatch_us, cost.creq, cost.energy_j, bound, model, cost.source,
-                    cost.expected_error);
+                    cost.expected_error, cost.time_p5_us + dispatch_us,
+                    cost.time_p95_us + dispatch_us);
     return WEFT_ERR_OK;
 }
 

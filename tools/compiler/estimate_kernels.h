@@ -12,6 +12,7 @@ typedef struct weft_tool_kernels {
     const char *gpu;    /* device of rows that name none; NULL: every row must name one */
     const char *slice;  /* slice of rows that name none; NULL or "": the whole device */
     const char *model;  /* model of the estimator; NULL: the best one */
+    const weft_calibration *calibration; /* for rows of the device that it names; NULL: none */
     bool no_dispatch; /* f32 without the time of a framework's call, which published tables contain
                        */
     bool features;    /* write the features of the trees, for training, instead of predictions */

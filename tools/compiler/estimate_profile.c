@@ -14,8 +14,9 @@ static void put(weft_buf *text, double x)
 weft_err weft_tool_write_profile(const weft_profile *profile, const char *path, weft_diag *diag)
 {
     weft_buf text = {0};
-    weft_buf_puts(&text, "device,slice,batch,procs,time_us,throughput_per_s,creq,mreq_bytes,"
-                         "bandwidth_gbps,energy_j,expected_error,source,use\n");
+    weft_buf_puts(&text,
+                  "device,slice,batch,procs,time_us,throughput_per_s,creq,mreq_bytes,"
+                  "bandwidth_gbps,energy_j,expected_error,time_p5_us,time_p95_us,source,use\n");
     for (size_t i = 0; i < profile->n; i++) {
         const weft_profile_point *p = &profile->point[i];
         const weft_cost *c = &p->cost;
@@ -29,6 +30,8 @@ weft_err weft_tool_write_profile(const weft_profile *profile, const char *path, 
         put(&text, c->bandwidth_gbps);
         put(&text, c->energy_j);
         put(&text, c->expected_error);
+        put(&text, c->time_p5_us);
+        put(&text, c->time_p95_us);
         weft_buf_printf(&text, ",%s,", c->source);
         char use[WEFT_USEHIST_TEXT_MAX] = "";
         if (weft_usehist_is_known(&p->use))

@@ -163,6 +163,9 @@ static void explain_kernel(const weft_tool_finding *f, size_t i)
         printf(", trees '%s' say %.3g x %.4g us, not below %.4g us", why.family, why.correction,
                why.base_us, why.floor_us);
     printf("%s\n    bound by    %s\n", launches > 1 ? ", each launch" : "", k->bound);
+    printf("    90 %% band   %.4g to %.4g us%s%s\n", k->cost.time_p5_us / launches,
+           k->cost.time_p95_us / launches, why.widened ? ", widened: " : "",
+           why.widened ? why.widened : "");
     if (u->launch.blocks > 0)
         printf(
             "    units       %g blocks of %u threads, %u registers, %u B shared: need %.1f %% of "

@@ -5,6 +5,7 @@
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
 #include "tools/profile/calibration_file.h"
+#include "tools/profile/machine_calibration.h"
 
 #include "base/file.h"
 #include "base/num.h"
@@ -85,18 +86,33 @@ static weft_err take_burst(const char *trace, weft_problem *problem, weft_arena 
     return WEFT_ERR_OK;
 }
 
+/* Takes the calibration that the options name, else, for fleets with CPUs, that of this machine. */
+static weft_err take_calibration(weft_plan_options *o, const weft_fleet *fleet, weft_arena *arena,
+                                 weft_diag *diag)
+{
+    weft_calibration *fit = weft_arena_array(arena, 1, sizeof *fit);
+    const char *path = o->calibration;
+    bool has_cpu = false;
+    for (size_t i = 0; i < fleet->n_device; i++)
+        has_cpu = has_cpu || strcmp(fleet->device[i].type, "cpu") == 0;
+    if (path && strcmp(path, "none") == 0)
+        return WEFT_ERR_OK;
+    if (path)
+        WEFT_TRY(weft_tool_calibration_load(path, diag, fit));
+    else if (has_cpu)
+        WEFT_TRY(weft_tool_machine_calibration(arena, diag, fit, &path));
+    o->profile.calibration = path ? fit : NULL;
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_diag *diag,
                                weft_plan_inputs *in)
 {
     const weft_slice *slice = NULL;
     size_t n_slice = 0;
     WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
-    if (o->calibration) {
-        weft_calibration *fit = weft_arena_array(arena, 1, sizeof *fit);
-        WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, fit));
-        o->profile.calibration = fit;
-    }
     WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
+    WEFT_TRY(take_calibration(o, &in->fleet, arena, diag));
     weft_fleet all = rows_with_changes(o, &in->fleet, arena);
     WEFT_TRY(weft_tool_fleet_slices(&all, arena, diag, &slice, &n_slice));
     add_bandwidths(&in->fleet, arena);

@@ -9,6 +9,8 @@
  *   ...
  *   error_before,0.21        mean relative errors; error_after is held out, 0: not enough shapes
  *   error_after,0.09
+ *   band_lo,-0.12            90 % band: log2 of measured over predicted; may be missing
+ *   band_hi,0.15
  *   fitted,launch product    constants that had enough rows
  */
 #include "tools/profile/calibration_file.h"
@@ -22,7 +24,7 @@
 #include <string.h>
 
 enum { FILE_BYTES_MAX = 1 << 16, VERSION = 1 };
-static const double scale_min = 0.1, scale_max = 10;
+static const double scale_min = 0.1, scale_max = 10, edge_max = 20;
 
 /* -- Writing ---------------------------------------------------------------------------------- */
 
@@ -35,8 +37,9 @@ weft_err weft_tool_calibration_save(const weft_calibration *c, const char *path,
                     c->gpu, c->n_rows, VERSION, c->gpu, c->n_rows);
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
         weft_buf_printf(&text, "%s,%.9g\n", weft_calibration_name(i), c->scale[i]);
-    weft_buf_printf(&text, "error_before,%.6g\nerror_after,%.6g\nfitted,", c->error_before,
-                    c->held_out ? c->error_after : 0);
+    weft_buf_printf(&text,
+                    "error_before,%.6g\nerror_after,%.6g\nband_lo,%.6g\nband_hi,%.6g\nfitted,",
+                    c->error_before, c->held_out ? c->error_after : 0, c->edge[0], c->edge[1]);
     bool first = true;
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
         if (c->fitted[i]) {
@@ -51,11 +54,21 @@ weft_err weft_tool_calibration_save(const weft_calibration *c, const char *path,
 
 /* -- Reading ---------------------------------------------------------------------------------- */
 
-enum { KEY_VERSION, KEY_GPU, KEY_ROWS, KEY_BEFORE, KEY_AFTER, KEY_FITTED, KEY_SCALE };
+enum {
+    KEY_VERSION,
+    KEY_GPU,
+    KEY_ROWS,
+    KEY_BEFORE,
+    KEY_AFTER,
+    KEY_LO,
+    KEY_HI,
+    KEY_FITTED,
+    KEY_SCALE
+};
 enum { KEYS = KEY_SCALE + WEFT_CALIBRATION_CONSTANTS };
 
-static const char *const key_name[KEY_SCALE] = {"calibration",  "gpu",         "rows",
-                                                "error_before", "error_after", "fitted"};
+static const char *const key_name[KEY_SCALE] = {"calibration", "gpu",     "rows",    "error_before",
+                                                "error_after", "band_lo", "band_hi", "fitted"};
 
 static const char *name_of(int key)
 {
@@ -113,6 +126,10 @@ static bool read_value(int key, const char *text, weft_calibration *c)
             return false;
         c->held_out = c->error_after > 0;
         return true;
+    case KEY_LO:
+        return read_number(text, -edge_max, 0, &c->edge[0]);
+    case KEY_HI:
+        return read_number(text, 0, edge_max, &c->edge[1]);
     case KEY_FITTED:
         return read_fitted(text, c);
     default:
@@ -157,7 +174,7 @@ static weft_err read_rows(weft_csv *rows, weft_diag *diag, weft_calibration *c)
         WEFT_TRY(read_row(rows, seen, c, diag));
     }
     for (int key = 0; key < KEYS; key++)
-        if (!seen[key])
+        if (!seen[key] && key != KEY_LO && key != KEY_HI)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->where.file},
                                    "calibration: '%s' is missing", name_of(key));
     return WEFT_ERR_OK;

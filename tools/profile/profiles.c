@@ -186,6 +186,8 @@ static void take_apart(weft_profile_point *joint, const weft_profile *const *mod
         sum.bandwidth_gbps += (c->bandwidth_gbps - sum.bandwidth_gbps) * part;
         sum.expected_error += (c->expected_error - sum.expected_error) * part;
         sum.energy_j += c->energy_j;
+        sum.time_p5_us += c->time_p5_us;
+        sum.time_p95_us += c->time_p95_us;
         sum.time_us = time_us;
         rounds_s += p->throughput_per_s > 0 ? p->batch / p->throughput_per_s : 0;
     }

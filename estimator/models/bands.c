@@ -1,0 +1,130 @@
+/* How far off a prediction may be: the edges of its 90 % band.
+ *
+ * Edges of kernels that trees predict come from campaigns that were left out of their training
+ * (scripts/leave_out.py has the method, trees/bands.def the numbers): by family, by the nearest
+ * device that was measured, and by whether launches count. Further from the training the band is
+ * that of the next farther class of devices: for slices, and for element types with the rate of the
+ * measured ones. Sizes beyond the training widen it by a part of each power of two.
+ *
+ * Analytic models state a mean error; their errors are taken as normal in the logarithm, and the
+ * edges are its 5 % and 95 %. No campaign has verified these. CPUs are different from the one that
+ * the constants were fitted on until they are calibrated: another one of the same maker was
+ * 40 to 60 % slower than predicted. */
+#include "estimator/models/trees_int.h"
+
+#include "estimator/device/device.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef enum nearness { SEEN, ARCH, NEW, NEARNESS_COUNT } nearness;
+
+#define BAND(family, near_, part_, error_, lo_, hi_, short_lo_, short_hi_) \
+    [WEFT_FAMILY_##family][near_] = {                                      \
+        .part = (part_), .error = (error_), .edge = {{lo_, hi_}, {short_lo_, short_hi_}}},
+static const struct {
+    double part, error;
+    double edge[2][2]; /* of kernels bound by work, and by launches */
+} band_table[WEFT_FAMILY_COUNT][NEARNESS_COUNT] = {
+#include "estimator/models/trees/bands.def"
+};
+#undef BAND
+
+#define FOREST(family, id, start, most, slope)
+#define DISPATCH(call, device, us)
+#define RANGE(family, feature, lo, hi)
+#define LEARNED(family_, device_) {WEFT_FAMILY_##family_, device_},
+static const struct {
+    weft_tree_family family;
+    const char *device;
+} learned_table[] = {
+#include "estimator/models/trees/learned.def"
+};
+#undef FOREST
+#undef DISPATCH
+#undef RANGE
+#undef LEARNED
+
+/* A bound of fewer launches counts as short; as in scripts/leave_out.py. */
+static const double short_launches = 3;
+/* What a power of two beyond the measured sizes adds to either edge, and its limit. */
+static const double per_distance = 0.15, distance_max = 6;
+/* 95 % quantile of a normal distribution whose mean absolute value is 1, in powers of two. */
+static const double normal_edge = 1.6449 * 1.2533 * 1.4427;
+/* Another CPU than that of the row: log2 of measured over predicted. */
+static const double cpu_lo = -0.7, cpu_hi = 1.4;
+
+static nearness find_nearness(weft_tree_family family, const weft_gpu *gpu)
+{
+    nearness found = NEW;
+    for (size_t i = 0; i < sizeof learned_table / sizeof learned_table[0]; i++) {
+        if (learned_table[i].family != family)
+            continue;
+        if (strcmp(learned_table[i].device, gpu->name) == 0)
+            return SEEN;
+        if (weft_gpu_find(learned_table[i].device)->capability == gpu->capability)
+            found = ARCH;
+    }
+    return found;
+}
+
+/* Element types that the family was measured in; *sibling: it has the rate of one of them. */
+static bool is_measured_type(weft_tree_family family, weft_dtype dtype, bool *sibling)
+{
+    bool half = family == WEFT_FAMILY_MATRIX || family == WEFT_FAMILY_ATTENTION;
+    *sibling = half && dtype == WEFT_DTYPE_F16;
+    return dtype == (half ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32);
+}
+
+void weft_band__analytic(weft_timing *t)
+{
+    t->edge[1] = normal_edge * t->expected_error;
+    t->edge[0] = -t->edge[1];
+    t->widened = t->widened ? t->widened : "analytic model";
+}
+
+void weft_band__cpu(weft_timing *t)
+{
+    weft_band__analytic(t);
+    t->edge[0] = fmin(t->edge[0], cpu_lo);
+    t->edge[1] = fmax(t->edge[1], cpu_hi);
+    t->widened = "CPU not calibrated (weft calibrate)";
+}
+
+void weft_band__find(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                     weft_band_place *place, weft_timing *t)
+{
+    bool sibling, whole = slice->units == slice->all_units;
+    bool measured = is_measured_type(place->family, kernel->dtype, &sibling);
+    nearness near = find_nearness(place->family, slice->gpu), wide = near;
+    weft_slice all = weft_slice__whole(slice);
+    double base_us = weft_features__base_us(kernel, &all, exact_f32);
+    bool is_short = base_us < short_launches * slice->gpu->launch_us;
+    double far = fmin(place->distance, distance_max), own_error = t->expected_error;
+
+    t->learned = near == SEEN && whole && (measured || sibling);
+    place->part = band_table[place->family][near].part / (1 + far);
+    if (near != NEW && (!whole || !measured))
+        wide++;
+    if (!measured && !sibling)
+        wide = NEW;
+    t->expected_error = band_table[place->family][wide].error;
+    memcpy(t->edge, band_table[place->family][wide].edge[is_short], sizeof t->edge);
+    t->widened = near == NEW    ? "device not measured"
+                 : near == ARCH ? "only another device of its architecture was measured"
+                 : !whole       ? "part of a device"
+                 : !measured    ? "element type not measured"
+                                : NULL;
+    if (!measured && !sibling) {
+        t->widened = "element type not measured";
+        t->expected_error = fmax(t->expected_error, own_error);
+        t->edge[0] = fmin(t->edge[0], -normal_edge * own_error);
+        t->edge[1] = fmax(t->edge[1], normal_edge * own_error);
+    }
+    if (far > 0) {
+        t->widened = "sizes beyond those measured";
+        t->expected_error = fmin(1, t->expected_error * (1 + far));
+        t->edge[0] -= per_distance * far;
+        t->edge[1] += per_distance * far;
+    }
+}

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Errors and bands of the estimator on campaigns that are left out of its training.
+
+    scripts/leave_out.py --weft build/weft --data ../shared/data [--dry-run]
+
+A campaign is one collection: a device, and the framework that launched the kernels. Each campaign
+is left out entirely, the trees are fitted to the others, and predict its rows of shapes that no
+campaign trained on; then the same with all campaigns of its device left out. Writes
+tests/regress/left_out.csv (errors, bias, coverage; the analytic models beside them) and
+estimator/models/trees/bands.def.
+
+Bands. The score of a row is log2(measured / predicted). Rows of one campaign are not exchangeable
+with those of another, campaigns are: so a band is made of campaigns, each of which gives one
+interval, the 5 % and 95 % quantiles of its scores, and the band is the smallest that holds the
+intervals of all, and a part 1 / K wider, because the extremes of few fall short. Of K + 1 exchangeable campaigns, the next one leaves that band on either side with
+a probability of at most 1 / (K + 1). This is conformal prediction (Vovk, Gammerman, Shafer,
+"Algorithmic learning in a random world", 2005) with groups as units (Dunn, Wasserman, Ramdas,
+"Distribution-free prediction sets for two-layer hierarchical models", JASA 2022), and with a band
+for each class (Mondrian: Vovk et al., "Mondrian confidence machine", 2003): family, distance of the
+device (measured by another campaign; only its architecture was measured; new), and whether the
+launch takes much of the time. Few campaigns: the envelope is used because the pooled quantile of
+K < 19 groups has no finite 95 % bound.
+
+Coverage of a campaign is that of the band that the other campaigns give: neither trees nor band
+have seen it. (The scores of those others come from trees that have; leaving out pairs would square
+the number of fits.) Fits use every STRIDE-th row and fewer trees than the shipped ones."""
+import argparse
+import csv
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import numpy as np  # noqa: E402
+
+from estimator_data import ROOT, load_families, run_weft  # noqa: E402
+from train_estimator import (SETTINGS, fit_dispatch, held_out, predict_us, train)  # noqa: E402
+
+TREES = ROOT / "estimator" / "models" / "trees"
+TREES_MAX, ROWS_MAX = 200, 60000  # of a fit
+CLASSES = ("seen", "arch", "new")
+SHORT_LAUNCHES = 3.0  # a bound of fewer launches is short; as in model_trees.c
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)  # part of the trees in the logarithm of time
+EDGES = (0.05, 0.95)
+ARCHITECTURE = {"a100-40": 80, "a100-80": 80, "b200": 100, "h100": 90, "h200": 90, "l40s": 89,
+                "rtx-pro-6000": 120, "v100": 70}
+
+
+def class_of(f, gpu, known):
+    """The nearest device among the rows of `known`."""
+    gpus = set(np.unique(f.gpu[known]))
+    if gpu in gpus:
+        return "seen"
+    return "arch" if ARCHITECTURE[gpu] in {ARCHITECTURE[g] for g in gpus} else "new"
+
+
+def fit(f, known, test):
+    """Fits to the rows `known`, and predicts the rows `test`; the others become NaN."""
+    rows = np.flatnonzero(known)
+    step = max(1, -(-len(rows) // ROWS_MAX))
+    mask = np.zeros(len(f.measured), bool)
+    mask[rows[::step]] = True
+    SETTINGS[f.name] = (min(TREES_MAX, SETTINGS[f.name][0]), *SETTINGS[f.name][1:])
+    out = np.full(len(f.measured), np.nan)
+    part = replace(f, x=f.x[test], base=f.base[test], floor=f.floor[test],
+                   dispatch=f.dispatch[test])
+    out[test] = predict_us(part, train(f, mask))
+    return out
+
+
+class Case:
+    """One campaign, predicted by trees of one class of distance."""
+
+    def __init__(self, f, campaign, how, predicted, analytic, mask):
+        self.family, self.campaign, self.how = f.name, campaign, how
+        self.gpu = f.gpu[mask][0]
+        self.measured = (f.measured - f.dispatch)[mask]
+        self.trees = (predicted - f.dispatch)[mask]
+        self.wave, self.roofline = ((a - f.dispatch)[mask] for a in analytic)
+        self.dispatch = f.dispatch[mask]
+        self.short = f.base[mask] < SHORT_LAUNCHES * 2.5
+
+    def blend(self, part):
+        return self.trees ** part * self.wave ** (1 - part)
+
+    def errors(self, time):
+        return np.abs((time + self.dispatch) / (self.measured + self.dispatch) - 1)
+
+    def scores(self, part):
+        """Of the kernel; the dispatch time is not the estimator's."""
+        return np.log2(np.maximum(self.measured, 0.05 * self.trees) / self.blend(part))
+
+    def edges(self, part, short):
+        rows = self.short == short
+        if rows.sum() < 20:
+            return None
+        return np.quantile(self.scores(part)[rows], EDGES)
+
+
+def leave_out(f, analytic):
+    cases = []
+    train_rows = np.isin(f.role, ("train", "calibrate"))
+    for campaign in np.unique(f.campaign):
+        own = f.campaign == campaign
+        test = own & (held_out(f) | (f.call == "conv"))
+        gpu = f.gpu[own][0]
+        for left in (own, f.gpu == gpu):
+            known = train_rows & ~left
+            if not known.any() or not test.any():
+                continue
+            how = class_of(f, gpu, known)
+            if any(c.campaign == campaign and c.how == how for c in cases):
+                continue
+            cases.append(Case(f, campaign, how, fit(f, known, test), analytic, test))
+            show(cases[-1], cases[-1].trees)
+    if len({c.campaign for c in cases if c.how == "seen"}) == 0:
+        # One campaign a device: its own held-out shapes, beside it only devices left out.
+        predicted = fit(f, train_rows, held_out(f))
+        for campaign in np.unique(f.campaign):
+            test = (f.campaign == campaign) & held_out(f)
+            if (train_rows & (f.campaign == campaign)).any() and test.any():
+                cases.append(Case(f, campaign, "same", predicted, analytic, test))
+                show(cases[-1], cases[-1].trees)
+    return cases
+
+
+def show(case, time):
+    e = 100 * case.errors(time)
+    print(f"{case.family:9} {case.campaign:24} {case.how:4} {len(e):6} rows  trees "
+          f"{e.mean():5.1f} %  wave {100 * case.errors(case.wave).mean():5.1f} %  roofline "
+          f"{100 * case.errors(case.roofline).mean():5.1f} %", flush=True)
+
+
+def choose_blend(cases):
+    """The part of the trees with the least error, of the worst campaign and of the mean."""
+    worst = lambda p: max(c.errors(c.blend(p)).mean() for c in cases)  # noqa: E731
+    mean = lambda p: np.mean([c.errors(c.blend(p)).mean() for c in cases])  # noqa: E731
+    if not cases:
+        return None
+    if cases[0].family == "attention":  # the roofline has no flash attention: off by 70 %
+        return 1.0
+    return min(BLENDS, key=lambda p: worst(p) + mean(p))
+
+
+def envelope(cases, part, short):
+    edges = [e for e in (c.edges(part, short) for c in cases) if e is not None]
+    if not edges:
+        return None
+    band = np.array([min(0, *(e[0] for e in edges)), max(0, *(e[1] for e in edges))])
+    return band * (1 + 1 / len(edges))
+
+
+def make_bands(cases, parts):
+    """{(class, short): (lo, hi)}. A class without a campaign has the band of the next nearer one
+    and half again; a farther class is never narrower than a nearer one."""
+    bands, nearer = {}, {}
+    for how in CLASSES:
+        own = [c for c in cases if c.how == how or how == "seen" and c.how == "same"]
+        for short in (False, True):
+            band = envelope(own, parts[how], short)
+            grown = 2.0 if own and own[0].how == "same" else 1.0
+            if band is None:
+                band, grown = nearer.get(short), 1.5
+            if band is None:
+                other = envelope(own, parts[how], not short)
+                band, grown = other if other is not None else np.array([-1.0, 1.0]), 1.5
+            band = band * grown
+            if short in nearer:
+                band = np.array([min(band[0], nearer[short][0]), max(band[1], nearer[short][1])])
+            bands[how, short] = nearer[short] = band
+    return bands
+
+
+def mean_error(cases, parts, how):
+    own = [c for c in cases if c.how == how or how == "seen" and c.how == "same"]
+    nearer = CLASSES[:CLASSES.index(how)]
+    if not own:
+        return 1.5 * mean_error(cases, parts, nearer[-1]) if nearer else 0.5
+    return float(np.mean([c.errors(c.blend(parts[how])).mean() for c in own]))
+
+
+def covered(case, bands, parts):
+    how = "seen" if case.how == "same" else case.how
+    lo = np.where(case.short, bands[how, True][0], bands[how, False][0])
+    hi = np.where(case.short, bands[how, True][1], bands[how, False][1])
+    s = case.scores(parts[how])
+    return float(np.mean((s >= lo) & (s <= hi))), float(np.median(2 ** hi - 2 ** lo))
+
+
+def choose_parts(cases):
+    parts = {}
+    for how in CLASSES:
+        own = [c for c in cases if c.how == how or how == "seen" and c.how == "same"]
+        part = choose_blend(own)
+        parts[how] = part if part is not None else parts[CLASSES[CLASSES.index(how) - 1]]
+    return parts
+
+
+def rows_of(cases):
+    parts = choose_parts(cases)
+    for c in cases:
+        how = "seen" if c.how == "same" else c.how
+        others = [o for o in cases if o.campaign != c.campaign]
+        if c.how != "seen":
+            others = [o for o in others if o.gpu != c.gpu or c.how == "same"]
+        own_parts = choose_parts(others) if others else parts
+        cover, width = covered(c, make_bands(others, own_parts), own_parts)
+        time = c.blend(own_parts[how])
+        e, bias = c.errors(time), np.median(np.log(time / c.measured))
+        yield dict(family=c.family, campaign=c.campaign, left_out={
+            "same": "shapes", "seen": "campaign"}.get(c.how, "device"), device=how, rows=len(e),
+            mape=100 * e.mean(), median=100 * np.median(e), bias=100 * np.expm1(bias),
+            p90=100 * np.quantile(e, 0.9), inside=100 * cover, band_width=100 * width,
+            trees=100 * c.errors(c.trees).mean(), wave=100 * c.errors(c.wave).mean(),
+            roofline=100 * c.errors(c.roofline).mean())
+
+
+# -- Output ---------------------------------------------------------------------------------------
+
+def write_table(rows):
+    with open(ROOT / "tests" / "regress" / "left_out.csv", "w") as out:
+        out.write(
+            "# Errors on campaigns left out of training entirely, in percent, on shapes that no "
+            "campaign trained on;\n# scripts/leave_out.py --weft WEFT --data DATA, which says what "
+            "a band is. Data: ai-dynamo/aiconfigurator at\n# 095f58a (Apache-2.0), "
+            "sitar-lab/NeuSight at 6945927 (MIT).\n"
+            "# left_out: the campaign, every campaign of its device, or only its shapes (families "
+            "with one campaign a device).\n# device: the nearest device that was trained on. "
+            "inside: rows in the 90 % band of the other campaigns; band_width: of the "
+            "prediction.\n")
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(rows[0])
+        for r in rows:
+            writer.writerow([f"{v:.1f}" if isinstance(v, float) else v for v in r.values()])
+
+
+def write_bands(found):
+    with open(TREES / "bands.def", "w") as out:
+        out.write(
+            "/* Made by scripts/leave_out.py, which has the method. BAND(family, device, part, "
+            "error, edges): how far\n * log2(measured / predicted) went on campaigns left out; "
+            "device: the nearest one that was trained on;\n * part: of the trees in the logarithm "
+            "of time, the rest is the analytic model's; error: mean relative error;\n * edges: 5 % "
+            "and 95 %, of kernels bound by work and of those in which launches count. */\n")
+        for name, cases in found.items():
+            parts = choose_parts(cases)
+            bands = make_bands(cases, parts)
+            for how in CLASSES:
+                b = [*bands[how, False], *bands[how, True]]
+                out.write(f"BAND({name.upper()}, {how.upper()}, {parts[how]:g}, "
+                          f"{mean_error(cases, parts, how):.3f}, "
+                          + ", ".join(f"{x:.3f}" for x in b) + ")\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--weft", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
+    o = parser.parse_args()
+    families = load_families(o.weft, o.data)
+    fit_dispatch(families)
+    found, table = {}, []
+    for name, f in families.items():
+        analytic = []
+        for model in ("wave", "roofline"):
+            if model == "wave":
+                model = {"conv": "implicit", "vector": "roofline", "attention": "roofline"}.get(
+                    name, model)
+            rows = run_weft(o.weft, f.rows, ["--model", model, "--no-dispatch"])
+            analytic.append(np.array([float(r["time_us"]) for r in rows]) + f.dispatch)
+        found[name] = leave_out(f, analytic)
+        for row in rows_of(found[name]):
+            table.append(row)
+            print(" ".join(f"{k} {v:.1f}" if isinstance(v, float) else str(v)
+                           for k, v in row.items()), flush=True)
+    if not o.dry_run:
+        write_table(table)
+        write_bands(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+/* 90 % bands of estimates, and times that never fall when a batch grows. */
+#include "base/device_type.h"
+#include "estimator/estimator.h"
+#include "tests/support/rand.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static weft_slice slice_of(const char *gpu, const char *name)
+{
+    weft_slice s;
+    assert_int_equal(weft_slice_make(gpu, name, NULL, &s), WEFT_ERR_OK);
+    return s;
+}
+
+static weft_cost cost_of(const weft_kernel *k, const weft_slice *s, bool exact_f32)
+{
+    const weft_estimate_options options = {.exact_f32 = exact_f32};
+    weft_cost c;
+    assert_int_equal(weft_estimate_kernel(k, s, &options, NULL, &c, NULL), WEFT_ERR_OK);
+    return c;
+}
+
+/* p95 over p5. */
+static double width(const weft_kernel *k, const char *gpu, const char *name)
+{
+    weft_slice s = slice_of(gpu, name);
+    weft_cost c = cost_of(k, &s, false);
+    assert_true(c.time_p5_us > 0 && c.time_p5_us <= c.time_us && c.time_us <= c.time_p95_us);
+    return c.time_p95_us / c.time_p5_us;
+}
+
+/* -- Width ------------------------------------------------------------------------------------ */
+
+static void test_bands__widen_with_distance(void **state)
+{
+    (void)state;
+    weft_kernel bf16 = weft_kernel_make_gemm(WEFT_DTYPE_BF16, 1, 512, 4096, 4096, true);
+    weft_kernel f16 = weft_kernel_make_gemm(WEFT_DTYPE_F16, 1, 512, 4096, 4096, true);
+    weft_kernel tf32 = weft_kernel_make_gemm(WEFT_DTYPE_F32, 1, 512, 4096, 4096, true);
+    weft_kernel huge = weft_kernel_make_gemm(WEFT_DTYPE_BF16, 1, 4e6, 4096, 4096, true);
+    double seen = width(&bf16, "h100", "");
+    assert_true(seen > 1.05 && seen < 3);
+    assert_true(width(&bf16, "gh200", "") >= seen);                         /* same architecture */
+    assert_true(width(&bf16, "rtx-4090", "") >= width(&bf16, "l40s", ""));  /* same architecture */
+    assert_true(width(&bf16, "a10", "") > 1.2 * width(&bf16, "gh200", "")); /* new */
+    assert_true(width(&bf16, "h100", "1g.10gb") >= seen);
+    assert_true(width(&f16, "h100", "") >= seen);
+    assert_true(width(&tf32, "h100", "") > seen);
+    assert_true(width(&huge, "h100", "") > 1.1 * seen);
+}
+
+static void test_bands__hold_the_estimate_on_every_device(void **state)
+{
+    static const weft_dtype types[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F16, WEFT_DTYPE_BF16};
+    uint64_t seed = 11;
+    (void)state;
+    for (size_t i = 0; weft_gpu_at(i); i++)
+        for (int n = 0; n < 40; n++) {
+            weft_dtype type = types[n % 3];
+            double a = floor(exp2(rand_unit(&seed) * 12)), b = floor(exp2(rand_unit(&seed) * 12));
+            const weft_kernel k[] = {
+                weft_kernel_make_gemm(type, 1, a, b, 1024, true),
+                weft_kernel_make_rows(WEFT_KERNEL_EW, "add", type, 2, a, b),
+                weft_kernel_make_rows(WEFT_KERNEL_REDUCE, NULL, type, 1, a, b),
+                weft_kernel_make_attention(type, 1 + floor(a / 512), 8, b, b, 64)};
+            for (size_t j = 0; j < sizeof k / sizeof k[0]; j++)
+                assert_true(width(&k[j], weft_gpu_at(i)->name, "") > 1.05);
+        }
+}
+
+static void test_bands__explain_says_what_widened(void **state)
+{
+    weft_kernel k = weft_kernel_make_gemm(WEFT_DTYPE_BF16, 1, 512, 4096, 4096, true);
+    weft_kernel_reason why;
+    weft_slice seen = slice_of("h100", ""), unknown = slice_of("a10", ""),
+               cpu = slice_of("cpu", "");
+    (void)state;
+    weft_estimate_explain(&k, &seen, NULL, 25, &why);
+    assert_null(why.widened);
+    weft_estimate_explain(&k, &unknown, NULL, 25, &why);
+    assert_string_equal(why.widened, "device not measured");
+    weft_estimate_explain(&k, &cpu, NULL, 25, &why);
+    assert_non_null(strstr(why.widened, "weft calibrate"));
+}
+
+/* -- Rows ------------------------------------------------------------------------------------- */
+
+/* The largest fall of the time from one number of rows to the next, 1 to 256; 0: it never falls. */
+static double largest_fall(const weft_slice *s, weft_dtype type, double n, double k, bool exact)
+{
+    double last = 0, fall = 0;
+    for (double m = 1; m <= 256; m++) {
+        weft_kernel kernel = weft_kernel_make_gemm(type, 1, m, n, k, true);
+        double time_us = cost_of(&kernel, s, exact).time_us;
+        fall = fmax(fall, last > 0 ? 1 - time_us / last : 0);
+        last = time_us;
+    }
+    return fall;
+}
+
+/* Largest fall over random products. */
+static double worst_fall(const char *gpu, const char *slice, bool exact_f32)
+{
+    weft_slice s = slice_of(gpu, slice);
+    uint64_t seed = 5;
+    double worst = 0;
+    for (int r = 0; r < 8; r++) {
+        double n = 8 * floor(1 + exp2(rand_unit(&seed) * 9));
+        double k = 8 * floor(1 + exp2(rand_unit(&seed) * 9));
+        weft_dtype type = r % 2 ? WEFT_DTYPE_F16 : WEFT_DTYPE_F32;
+        worst = fmax(worst, largest_fall(&s, type, n, k, exact_f32));
+    }
+    if (worst > 0)
+        print_message("%s %s: time falls by up to %.2g %%\n", gpu, slice, 100 * worst);
+    return worst;
+}
+
+/* Devices that products on matrix units were measured on. */
+static void test_bands__time_does_not_fall_with_rows(void **state)
+{
+    static const char *const gpus[] = {"a100-80", "b200", "h100", "h200", "l40s", "rtx-pro-6000"};
+    (void)state;
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++)
+        assert_true(worst_fall(gpus[i], "", false) <= 0.01);
+}
+
+/* Elsewhere the analytic model has a part: its waves of blocks reach more bandwidth when one more
+ * block starts. */
+static void test_bands__time_falls_little_elsewhere(void **state)
+{
+    static const char *const slices[][2] = {
+        {"h100", "1g.10gb"}, {"h200", "3g.71gb"}, {"a100-80", "30%"}, {"gh200", ""},
+        {"l4", ""},          {"t4", ""},          {"v100", ""},       {"a10", ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof slices / sizeof slices[0]; i++)
+        assert_true(worst_fall(slices[i][0], slices[i][1], i % 2) <= 0.2);
+}
+
+/* -- Coverage --------------------------------------------------------------------------------- */
+
+/* The recorded coverage on campaigns that were left out entirely (scripts/leave_out.py). */
+static void test_bands__cover_campaigns_left_out(void **state)
+{
+    char line[512];
+    int rows = 0, column = -1;
+    FILE *f = fopen(WEFT_SOURCE_DIR "/tests/regress/left_out.csv", "r");
+    (void)state;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char whole[sizeof line], *at = line, *field;
+        memcpy(whole, line, sizeof line);
+        if (line[0] == '#')
+            continue;
+        for (int i = 0; (field = strsep(&at, ",")); i++) {
+            if (column < 0 && strcmp(field, "inside") == 0) {
+                column = i;
+                break;
+            }
+            if (i != column)
+                continue;
+            rows++;
+            if (!(atof(field) >= 85))
+                fail_msg("under 85 %%: %s", whole);
+        }
+    }
+    fclose(f);
+    assert_true(column >= 0 && rows >= 25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bands__widen_with_distance),
+        cmocka_unit_test(test_bands__hold_the_estimate_on_every_device),
+        cmocka_unit_test(test_bands__explain_says_what_widened),
+        cmocka_unit_test(test_bands__time_does_not_fall_with_rows),
+        cmocka_unit_test(test_bands__time_falls_little_elsewhere),
+        cmocka_unit_test(test_bands__cover_campaigns_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
