@@ -188,7 +188,7 @@ class _Runner:
         self._out = [t for m in self._models for t in m.outputs]
         self._in_dtype = [t.dtype for t in self._in]
         self._out_dtype = [t.dtype for t in self._out]
-        self._sizes: dict[tuple, list[tuple[int, ...]]] = {}
+        self._sizes: dict[tuple, _Sizes] = {}
         self._lock = threading.Lock()
         self._worker: Optional[ThreadPoolExecutor] = None
 
@@ -207,41 +207,46 @@ class _Runner:
             info = lib.weft_kernels(self._handle, n)
             return [_record(Kernel, info[i]) for i in range(n.value)]
 
-    def _take(self, values: Sequence[Any]) -> tuple[Any, list[np.ndarray]]:
-        """Structures of the inputs, and the arrays whose memory they name."""
-        arrays, kept = (Array * len(values))(), []
-        for i, value in enumerate(values):
+    def _take(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """The inputs as dense arrays of the model's types."""
+        kept = []
+        for value, dtype, info in zip(values, self._in_dtype, self._in):
             a = value if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__") else np.from_dlpack(value)
             a = np.asarray(a)
-            if a.dtype != self._in_dtype[i]:
-                raise Error(f"input {self._in[i].name} has dtype {a.dtype}, the model takes {self._in_dtype[i]}")
-            a = np.ascontiguousarray(a).reshape(a.shape)
-            _describe(arrays[i], a, self._in[i])
-            kept.append(a)
-        return arrays, kept
+            if a.dtype != dtype:
+                raise Error(f"input {info.name} has dtype {a.dtype}, the model takes {dtype}")
+            kept.append(a if a.flags.c_contiguous else np.ascontiguousarray(a))
+        return kept
 
-    def _measure(self, arrays: Any, shapes: tuple) -> list[tuple[int, ...]]:
-        """Shapes of the outputs; a dim that only a run can tell is -1."""
-        if shapes not in self._sizes:
-            error, out = ErrorText(), (Array * len(self._out))()
+    def _measure(self, kept: Sequence[np.ndarray]) -> _Sizes:
+        """What runs on inputs of these shapes have in common."""
+        shapes = tuple(a.shape for a in kept)
+        sizes = self._sizes.get(shapes)
+        if sizes is None:
+            error, arrays, out = ErrorText(), (Array * len(kept))(), (Array * len(self._out))()
+            for array, a, info in zip(arrays, kept, self._in):
+                _describe(array, a, info)
             if lib.weft_measure(self._handle, arrays, len(arrays), out, len(out), error):
                 raise _fail(error)
+            sizes = _Sizes(arrays, out)
             if len(self._sizes) >= 64:
                 self._sizes.clear()
-            self._sizes[shapes] = [tuple(a.dim[:a.rank]) for a in out]
-        return self._sizes[shapes]
+            self._sizes[shapes] = sizes
+        return sizes
 
     def _run(self, values: Sequence[Any], given: Sequence[Optional[np.ndarray]]) -> list[np.ndarray]:
-        arrays, kept = self._take(values)
-        sizes = self._measure(arrays, tuple(a.shape for a in kept))
-        out, result = (Array * len(self._out))(), []
-        for i, (own, size) in enumerate(zip(given, sizes)):
+        kept = self._take(values)
+        sizes = self._measure(kept)
+        arrays, out, result = sizes.arrays(), sizes.out(), []
+        for array, a in zip(arrays, kept):
+            array.data = _address(a)
+        for i, (own, shape, dtype) in enumerate(zip(given, sizes.shapes, self._out_dtype)):
             if own is not None:
-                _check_output(self._out[i], own, self._out_dtype[i], size)
-            elif -1 not in size:
-                own = np.empty(size, self._out_dtype[i])
+                _check_output(self._out[i], own, dtype, shape)
+            elif shape is not None:
+                own = np.empty(shape, dtype)
             if own is not None:
-                _describe(out[i], own, self._out[i])
+                out[i].data = _address(own)
             result.append(own)
         error = ErrorText()
         if all(a is not None for a in result):
@@ -265,22 +270,46 @@ class _Runner:
         return self._worker.submit(call, *arguments)
 
 
+class _Sizes:
+    """Structures for runs on inputs of equal shapes, without the addresses; `shapes` of the outputs, None: only a run
+    can tell."""
+
+    def __init__(self, arrays: Any, out: Any):
+        self.shapes = [None if -1 in a.dim[:a.rank] else tuple(a.dim[:a.rank]) for a in out]
+        for a in (*arrays, *out):
+            a.data = None
+        self._arrays, self._out = bytes(arrays), bytes(out)
+        self._types = type(arrays), type(out)
+
+    def arrays(self) -> Any:
+        return self._types[0].from_buffer_copy(self._arrays)
+
+    def out(self) -> Any:
+        return self._types[1].from_buffer_copy(self._out)
+
+
+def _address(a: np.ndarray) -> int:
+    return a.__array_interface__["data"][0]  # a.ctypes.data takes several times as long
+
+
 def _describe(out: Array, a: np.ndarray, info: Tensor) -> None:
     if a.ndim > _native.DIMS_MAX:
         raise Error(f"{info.name} has {a.ndim} dims, the limit is {_native.DIMS_MAX}")
-    out.type, out.rank, out.data, out.bytes = _NUMBER[info.type], a.ndim, a.ctypes.data, a.nbytes
+    out.type, out.rank, out.data, out.bytes = _NUMBER[info.type], a.ndim, _address(a), a.nbytes
     out.dim[:a.ndim] = a.shape
 
 
-def _check_output(info: Tensor, own: Any, dtype: np.dtype, size: tuple[int, ...]) -> None:
+def _check_output(info: Tensor, own: Any, dtype: np.dtype, shape: Optional[tuple[int, ...]]) -> None:
     if not isinstance(own, np.ndarray) or own.dtype != dtype or not own.flags.c_contiguous or not own.flags.writeable:
         raise Error(f"output {info.name} wants a writeable, contiguous array of {dtype}")
-    if -1 in size or own.shape != size:
-        raise Error(f"output {info.name} has the shape {size}, the array {own.shape}")
+    if own.shape != shape:
+        raise Error(f"output {info.name} has the shape {shape or 'that a run tells'}, the array {own.shape}")
 
 
 def _by_name(ports: Sequence[Tensor], values: Mapping[str, Any], what: str, model: str) -> list[Any]:
     """Values in the order of the model's ports."""
+    if what == "output" and not values:
+        return [None] * len(ports)
     known = {t.name for t in ports}
     for name in values:
         if name not in known:

@@ -105,9 +105,7 @@ class Digits(unittest.TestCase):
     def test_inputs_are_not_copied(self):
         session = self.bundle.session("digits")
         x = self.x[:2].copy()
-        arrays, kept = session._take([x])
-        self.assertEqual(arrays[0].data, x.ctypes.data)
-        self.assertIs(kept[0].base if kept[0] is not x else x, x)
+        self.assertIs(session._take([x])[0], x)
 
     def test_wrong(self):
         session = self.bundle.session("digits")
