@@ -1,9 +1,10 @@
 /* Bundles: opening, and the slice on which their sessions run. */
 #include "api/api_int.h"
 
+#include "base/file.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static weft_status take_options(api_bundle *b, const weft_options *o, weft_error *error)
@@ -93,19 +94,6 @@ api_bundle *weft_open_fd(int fd, const char *name, const weft_options *options, 
     return open_any(fd, name ? name : "bundle", options, error);
 }
 
-/* Writes all bytes to the file. */
-static bool write_all(int fd, const char *at, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, at, len);
-        if (n <= 0)
-            return false;
-        at += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 api_bundle *weft_open_memory(const void *bytes, size_t len, const weft_options *options,
                              weft_error *error)
 {
@@ -113,11 +101,9 @@ api_bundle *weft_open_memory(const void *bytes, size_t len, const weft_options *
         weft_embed__say(error, WEFT_INPUT, "%zu bytes are at NULL", len);
         return NULL;
     }
-    int fd = memfd_create("weft-bundle", MFD_CLOEXEC);
-    if (fd < 0 || !write_all(fd, bytes, len)) {
+    int fd = weft_file_make("weft-bundle", bytes, len);
+    if (fd < 0) {
         weft_embed__say(error, WEFT_NO_MEMORY, "no memory for a copy of %zu bytes", len);
-        if (fd >= 0)
-            close(fd);
         return NULL;
     }
     api_bundle *b = weft_open_fd(fd, "bundle in memory", options, error);

@@ -287,28 +287,45 @@ weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
     return err;
 }
 
-/* 0 or an errno. */
-static int write_span(int fd, weft_span span)
+bool weft_file_get(int fd, void *to, size_t len)
 {
-    const char *bytes = span.at;
-    size_t len = span.len;
-    while (len) {
-        ssize_t put = write(fd, bytes, len < (size_t)1 << 30 ? len : (size_t)1 << 30);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return errno;
-        bytes += put;
-        len -= (size_t)put;
+    for (char *at = to; len > 0;) {
+        ssize_t n = read(fd, at, len < (size_t)1 << 30 ? len : (size_t)1 << 30);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return false;
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+int weft_file_put(int fd, const void *bytes, size_t len)
+{
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = write(fd, at, len < (size_t)1 << 30 ? len : (size_t)1 << 30);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return n == 0 ? EIO : errno;
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
     }
     return 0;
 }
 
+int weft_file_make(const char *name, const void *bytes, size_t len)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0 || weft_file_put(fd, bytes, len) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* 0 or an errno. */
 static int write_all(int fd, const weft_span *span, size_t n)
 {
     int code = 0;
     for (size_t i = 0; i < n && !code; i++)
-        code = write_span(fd, span[i]);
+        code = weft_file_put(fd, span[i].at, span[i].len);
     return code;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/diag.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct weft_file {
@@ -51,6 +52,13 @@ WEFT_MUST_USE weft_err weft_file_map_beneath_linked(const char *dir, const char 
  * Over `limit_bytes`: NOMEM with a message. */
 WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
                                       char **out, size_t *out_len);
+
+/* Reads exactly `len` bytes from a descriptor; false: it ends before, or cannot be read. */
+bool weft_file_get(int fd, void *to, size_t len);
+/* Writes all bytes to a descriptor; 0 or an errno. */
+int weft_file_put(int fd, const void *bytes, size_t len);
+/* The descriptor of a file in memory that has these bytes; -1: no memory. `name` is for /proc. */
+int weft_file_make(const char *name, const void *bytes, size_t len);
 
 /* Writes to a temporary file beside `path` and renames it, so that no reader sees half a file;
  * "-" writes to standard output. */

@@ -7,6 +7,8 @@
  * on which it ends is one of which nothing is known. */
 #include "scheduler/scheduler.h"
 
+#include "base/file.h"
+
 #include <coin/Cbc_C_Interface.h>
 #include <coin/Clp_C_Interface.h>
 #include <errno.h>
@@ -112,30 +114,6 @@ static weft_err solve_integer(const weft_program *p, double *x, bool *out_found,
     return err;
 }
 
-static bool read_all(int fd, void *to, size_t len)
-{
-    for (char *at = to; len > 0;) {
-        ssize_t n = read(fd, at, len);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return false;
-        at += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const void *from, size_t len)
-{
-    for (const char *at = from; len > 0;) {
-        ssize_t n = write(fd, at, len);
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
 /* In the solver's own process, whose end says no more than the answer. */
 static _Noreturn void run_apart(const weft_program *p, double *x, int fd)
 {
@@ -147,7 +125,8 @@ static _Noreturn void run_apart(const weft_program *p, double *x, int fd)
         dup2(silent, STDERR_FILENO);
     }
     a.err = solve_integer(p, x, &a.found, &a.bound);
-    bool ok = write_all(fd, &a, sizeof a) && write_all(fd, x, p->n_col * sizeof *x);
+    bool ok =
+        weft_file_put(fd, &a, sizeof a) == 0 && weft_file_put(fd, x, p->n_col * sizeof *x) == 0;
     _exit(ok ? 0 : 1);
 }
 
@@ -157,7 +136,7 @@ static weft_err solve(const weft_program *p, double *x, bool *out_found, double 
     int fd[2];
     if (p->relaxed)
         return solve_linear(p, x, out_found, out_bound);
-    if (pipe(fd) != 0)
+    if (pipe2(fd, O_CLOEXEC) != 0)
         return WEFT_ERR_NOMEM;
     pid_t child = fork();
     if (child == 0) {
@@ -165,8 +144,8 @@ static weft_err solve(const weft_program *p, double *x, bool *out_found, double 
         run_apart(p, x, fd[1]);
     }
     close(fd[1]);
-    bool told =
-        child > 0 && read_all(fd[0], &a, sizeof a) && read_all(fd[0], x, p->n_col * sizeof *x);
+    bool told = child > 0 && weft_file_get(fd[0], &a, sizeof a) &&
+                weft_file_get(fd[0], x, p->n_col * sizeof *x);
     close(fd[0]);
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;

@@ -1,5 +1,6 @@
 /* The file of spans: lines of OTLP/JSON, written by a thread of its own so that a slow disk delays
  * no answer. When it is too slow, spans are dropped and counted. */
+#include "base/file.h"
 #include "base/random.h"
 #include "runtime/server/serve_int.h"
 
@@ -36,20 +37,6 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
 }
 
-static bool write_all(int fd, const char *at, size_t len)
-{
-    while (len) {
-        ssize_t n = write(fd, at, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        at += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 static uint64_t count_lines(const weft_buf *text)
 {
     uint64_t n = 0;
@@ -76,7 +63,7 @@ static void *write_spans(void *user)
             t->fd = fd;
         }
         uint64_t n = count_lines(&lines);
-        bool ok = write_all(t->fd, lines.at, lines.len);
+        bool ok = weft_file_put(t->fd, lines.at, lines.len) == 0;
         weft_buf_finish(&lines);
         pthread_mutex_lock(&t->lock);
         *(ok ? &t->n_written : &t->n_dropped) += n;

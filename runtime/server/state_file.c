@@ -192,18 +192,6 @@ char *weft_state__describe(const weft_router *router, const char *plan)
     return text;
 }
 
-static int write_all(int fd, const char *text, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, text, len);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        text += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return fsync(fd) == 0 ? 0 : errno;
-}
-
 int weft_state__prepare(const char *folder, const char *text)
 {
     char path[PATH_BYTES];
@@ -211,7 +199,9 @@ int weft_state__prepare(const char *folder, const char *text)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return errno;
-    int code = write_all(fd, text, strlen(text));
+    int code = weft_file_put(fd, text, strlen(text));
+    if (code == 0 && fsync(fd) != 0)
+        code = errno;
     if (close(fd) != 0 && code == 0)
         code = errno;
     if (code != 0)

@@ -7,6 +7,7 @@
  * CHANNEL_FD: -1: none; with the sizes of its boxes (weft_channel__open). NAME: of the bundle, for
  * messages. N_SM 0: all SMs; BYTES: limit for arenas, 0: none. MEMORY: worker_memory of
  * weft_serve_options. */
+#include "base/file.h"
 #include "base/str.h"
 #include "runtime/server/serve_int.h"
 
@@ -40,40 +41,13 @@ typedef struct worker {
 
 /* -- Socket --------------------------------------------------------------------------------- */
 
-static bool read_all(int fd, void *at, size_t len)
-{
-    for (char *to = at; len > 0;) {
-        ssize_t n = read(fd, to, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const void *at, size_t len)
-{
-    for (const char *from = at; len > 0;) {
-        ssize_t n = write(fd, from, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        from += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 static bool send_text(int fd, weft_wire_head head, const char *text)
 {
     head.magic = WEFT_WIRE_MAGIC;
     head.n_tensor = 0;
     head.payload_bytes = strlen(text);
-    return write_all(fd, &head, sizeof head) && write_all(fd, text, head.payload_bytes);
+    return weft_file_put(fd, &head, sizeof head) == 0 &&
+           weft_file_put(fd, text, head.payload_bytes) == 0;
 }
 
 /* Sends the first error of the diagnostics, with its notes. */
@@ -123,7 +97,7 @@ static bool share(worker *w, const weft_wire_out *out, bool *out_ok)
     uint8_t *box = weft_channel__room(w->channel, &room);
     if (!weft_wire__write(out, box, room, 1))
         return false;
-    *out_ok = !weft_channel__post(w->channel) || write_all(w->fd, &bell, sizeof bell);
+    *out_ok = !weft_channel__post(w->channel) || weft_file_put(w->fd, &bell, sizeof bell) == 0;
     return true;
 }
 
@@ -175,7 +149,7 @@ static bool read_inputs(worker *w, const weft_wire_tensor *t, uint32_t n, weft_t
     size_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         in[i].data = w->payload + at;
-        if (!read_all(w->fd, in[i].data, weft_tensor_bytes(&in[i])))
+        if (!weft_file_get(w->fd, in[i].data, weft_tensor_bytes(&in[i])))
             return false;
         at += (weft_tensor_bytes(&in[i]) + 63) / 64 * 64;
     }
@@ -199,7 +173,7 @@ static bool prepare_sizes(worker *w, weft_wire_head head)
     weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
     weft_tensor *in = calloc(head.n_tensor + 1, sizeof *in);
     bool ok = session && t && in && head.payload_bytes == 0 &&
-              read_all(w->fd, t, head.n_tensor * sizeof *t);
+              weft_file_get(w->fd, t, head.n_tensor * sizeof *t);
     for (uint32_t i = 0; ok && i < head.n_tensor; i++) {
         take_dims(&t[i], &in[i]);
         ok = t[i].rank >= 0 && t[i].rank <= WEFT_RANK_MAX;
@@ -252,7 +226,7 @@ static bool run_batch(worker *w, weft_wire_head head)
         return false;
     weft_wire_tensor *t = calloc(head.n_tensor + 1, sizeof *t);
     weft_tensor *in = calloc(head.n_tensor + 1, sizeof *in);
-    bool ok = t && in && read_all(w->fd, t, head.n_tensor * sizeof *t) &&
+    bool ok = t && in && weft_file_get(w->fd, t, head.n_tensor * sizeof *t) &&
               weft_wire__tensors_valid(t, head.n_tensor, head.payload_bytes) &&
               read_inputs(w, t, head.n_tensor, in) && run_session(w, session, head, in, false);
     free(t);
@@ -425,7 +399,7 @@ static bool wait_message(worker *w, weft_wire_head *head, bool *out_shared)
             *out_shared = true;
             break;
         }
-        if (!read_all(w->fd, head, sizeof *head) || !weft_wire__head_valid(head))
+        if (!weft_file_get(w->fd, head, sizeof *head) || !weft_wire__head_valid(head))
             return false;
         if (head->kind != WEFT_WIRE_BELL)
             break;

@@ -1,6 +1,8 @@
 /* weft inspect: shows what is in an ONNX file, a text IR file or a bundle. The facts are
  * gathered as JSON (docs/bundle.md has the keys); the text form is printed from the JSON. */
 #include "ir/bundle.h"
+
+#include "base/file.h"
 #include "ir/ir.h"
 #include "tools/compiler/sources.h"
 #include "tools/compiler/inspect_code.h"
@@ -10,7 +12,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 typedef struct options {
@@ -684,18 +685,13 @@ static weft_err copy_stdin(char *path, size_t size, int *out_fd, weft_diag *diag
     char *at = NULL;
     size_t len = 0;
     WEFT_TRY(weft_file_read("-", (uint64_t)1 << 40, diag, &at, &len));
-    int fd = memfd_create("weft-stdin", MFD_CLOEXEC);
-    bool ok = fd >= 0;
-    for (size_t done = 0; ok && done < len;) {
-        ssize_t put = write(fd, at + done, len - done);
-        ok = put > 0;
-        done += ok ? (size_t)put : 0;
-    }
+    int fd = weft_file_make("weft-stdin", at, len);
     free(at);
     *out_fd = fd;
     snprintf(path, size, "/proc/self/fd/%d", fd);
-    return ok ? WEFT_ERR_OK
-              : weft_diag_error(diag, WEFT_ERR_IO, where, "no memory to keep standard input in");
+    return fd >= 0
+               ? WEFT_ERR_OK
+               : weft_diag_error(diag, WEFT_ERR_IO, where, "no memory to keep standard input in");
 }
 
 static weft_err inspect(const options *o, weft_diag *diag, weft_arena *arena, json_t *root)
