@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: E402
 
-from estimator_data import ROOT, load_families, read_vidur, run_weft  # noqa: E402
+from estimator_data import ROOT, load_families  # noqa: E402
 
 UNIT = 4096  # parts of a power of two in a leaf, as in model_trees.c
 # Exponent of the bound; the trees find the rest. Vector functions take nearly a constant multiple of
@@ -329,30 +329,6 @@ def stacked_us(f, x, mask, seed=0):
     return out
 
 
-# -- Measurements not used for training ------------------------------------------------------
-
-def check_vidur(weft, data, forests):
-    """Rows of the table of errors. Times below 20 us are left out: the resolution is 1 us."""
-    rows = [r for r in read_vidur(data) if r["measured_us"] >= 20]
-    found = run_weft(weft, rows, ["--features"])
-    predicted = np.zeros(len(rows))
-    for name, forest in forests.items():
-        of = [i for i, r in enumerate(found) if r["family"] == name]
-        if of:
-            x = np.array([[float(f.split("=")[1]) for f in found[i]["features"].split(" ")]
-                          for i in of])
-            bound = np.array([[float(found[i][c]) for c in ("base_us", "floor_us")] for i in of])
-            base = np.minimum(bound[:, 0], forest.most)
-            time = base ** SLOPES[name] * np.maximum(bound[:, 0] / forest.most, 1) * 2 ** forest.predict(x)
-            predicted[of] = np.maximum(time, bound[:, 1])
-    measured = np.array([r["measured_us"] for r in rows])
-    for call in dict.fromkeys(r["call"] for r in rows):
-        of = np.array([r["call"] == call for r in rows])
-        e = np.abs(predicted[of] / measured[of] - 1)
-        yield dict(family="vidur", call=call, campaign="a100-80/vidur", rows=len(e), mape=100 * e.mean(),
-                   median=100 * np.median(e), p95=100 * np.quantile(e, 0.95))
-
-
 # -- Program -------------------------------------------------------------------------------------
 
 def main():
@@ -390,11 +366,6 @@ def main():
                 for role in ("pair", "m", "pair+m"):
                     part = mask & (f.role == role)
                     print(f"    {role} {100 * error(predicted, f, part).mean():.2f}")
-    if not o.family:
-        vidur = list(check_vidur(o.weft, o.data, forests))
-        for row in vidur:
-            print(" ".join(f"{k} {v:.2f}" if isinstance(v, float) else str(v)
-                           for k, v in row.items()))
     print("dispatch", dispatch, "drift", drifts)
     if o.dry_run or o.family:
         return
