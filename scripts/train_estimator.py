@@ -259,9 +259,12 @@ def write_forest(folder, f, forest):
 
 def write_learned(folder, forests, families, dispatch):
     with open(folder / "learned.def", "w") as out:
-        out.write("/* Made by scripts/train_estimator.py; see model_trees.c. FOREST: start, and the "
-                  "bound of the largest kernels\n * of the training, exponent; LEARNED: devices of the "
-                  "training; RANGE: sizes of the training, powers of two; DISPATCH: us, \"\" is every other\n * device. */\n")
+        out.write("/* Made by scripts/train_estimator.py; see model_trees.c. FOREST: start, the bound of the\n"
+                  " * largest kernels of the training, exponent; LEARNED: devices of the training; RANGE: sizes of\n"
+                  " * the training, powers of two; DISPATCH: us, \"\" is every other device. Rows whose macro is\n"
+                  " * not defined are left out; all macros are undefined at the end. */\n")
+        rows = ("FOREST", "LEARNED", "RANGE", "DISPATCH")
+        out.write("".join(f"#ifndef {r}\n#define {r}(...)\n#endif\n" for r in rows))
         for name, forest in forests.items():
             out.write(f"FOREST({name.upper()}, {name}, {forest.start:.6g}, {forest.most:.5g}, "
                       f"{SLOPES[name]:g})\n")
@@ -276,6 +279,7 @@ def write_learned(folder, forests, families, dispatch):
                     out.write(f"RANGE({name.upper()}, {feature}, {x.min():.4g}, {x.max():.4g})\n")
         for (call, gpu), us in sorted(dispatch.items()):
             out.write(f'DISPATCH("{call}", "{gpu}", {us:.1f})\n')
+        out.write("".join(f"#undef {r}\n" for r in rows))
 
 
 # -- Baselines -----------------------------------------------------------------------------------

@@ -30,9 +30,6 @@ static const struct {
 };
 #undef BAND
 
-#define FOREST(family, id, start, most, slope)
-#define DISPATCH(call, device, us)
-#define RANGE(family, feature, lo, hi)
 #define LEARNED(family_, device_) {WEFT_FAMILY_##family_, device_},
 static const struct {
     weft_tree_family family;
@@ -40,10 +37,6 @@ static const struct {
 } learned_table[] = {
 #include "estimator/models/trees/learned.def"
 };
-#undef FOREST
-#undef DISPATCH
-#undef RANGE
-#undef LEARNED
 
 /* A bound of fewer launches counts as short; as in scripts/leave_out.py. */
 static const double short_launches = 3;

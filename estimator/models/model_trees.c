@@ -137,22 +137,12 @@ static const uint32_t attention_node[] = {
                               .start = (start_),                  \
                               .most = (most_),                    \
                               .slope = (slope_)},
-#define LEARNED(family, device)
-#define DISPATCH(call, device, us)
-#define RANGE(family, feature, lo, hi)
 static const forest forest_table[WEFT_FAMILY_COUNT] = {
 #include "estimator/models/trees/learned.def"
 };
-#undef FOREST
-#undef LEARNED
-#undef DISPATCH
-#undef RANGE
 
 /* -- Dispatch --------------------------------------------------------------------------------- */
 
-#define FOREST(family, id, start, most, slope)
-#define LEARNED(family, device)
-#define RANGE(family, feature, lo, hi)
 #define DISPATCH(call_, device_, us_) {call_, device_, us_},
 static const struct {
     const char *call, *device; /* device "": all devices without a row */
@@ -160,10 +150,6 @@ static const struct {
 } dispatch_table[] = {
 #include "estimator/models/trees/learned.def"
 };
-#undef FOREST
-#undef LEARNED
-#undef DISPATCH
-#undef RANGE
 
 static const char *call_name(const weft_kernel *kernel)
 {
@@ -240,9 +226,6 @@ const char *weft_trees__feature(weft_tree_family family, size_t i)
 }
 
 /* Sizes of the training, in powers of two. */
-#define FOREST(family, id, start, most, slope)
-#define LEARNED(family, device)
-#define DISPATCH(call, device, us)
 #define RANGE(family_, feature_, lo_, hi_) {WEFT_FAMILY_##family_, #feature_, lo_, hi_},
 static const struct {
     weft_tree_family family;
@@ -251,10 +234,6 @@ static const struct {
 } range_table[] = {
 #include "estimator/models/trees/learned.def"
 };
-#undef FOREST
-#undef LEARNED
-#undef DISPATCH
-#undef RANGE
 
 /* Powers of two by which the sizes are beyond the training; the first of each is not counted. */
 static double find_distance(weft_tree_family family, const float *x)
