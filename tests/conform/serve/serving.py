@@ -79,7 +79,9 @@ class Server:
     """`weft serve` on free ports; on exit sends SIGTERM and checks for exit code 0."""
 
     def __init__(self, *options, bundle="models.weft", ready=True):
-        self.log = open("server.log", "w+")
+        # Appended to: the server shares the position of the file, which text() moves.
+        open("server.log", "w").close()
+        self.log = open("server.log", "a+")
         self.bundle, self.options = bundle, options
         self.start((0, 0, 0), ready)
 
