@@ -15,6 +15,8 @@ typedef unsigned weft_cupti_result; /* CUptiResult */
     X(CUPTI_ERROR_MAX_LIMIT_REACHED, 12)            \
     X(CUPTI_ACTIVITY_KIND_MEMCPY, 1)                \
     X(CUPTI_ACTIVITY_KIND_MEMSET, 2)                \
+    X(CUPTI_ACTIVITY_KIND_DRIVER, 4)                \
+    X(CUPTI_ACTIVITY_KIND_RUNTIME, 5)               \
     X(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 10)    \
     X(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, 39) \
     X(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, 3)

@@ -116,8 +116,13 @@ static weft_err take_partition(weft_cudev *g, uint32_t first, uint32_t n_sm, wef
     weft_err err =
         weft_cudev__check(g, cu->cuDevSmResourceSplitByCount(group, &n_group, &all, &rest, 0, size),
                           "cuDevSmResourceSplitByCount", diag);
+    if (err == WEFT_ERR_OK && to > n_group)
+        err = weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = g->name},
+                              "multiprocessors %u to %u are requested, the driver returned only %u "
+                              "groups of %u",
+                              first, first + n_sm - 1, n_group, size);
     uint32_t got = 0;
-    for (uint32_t i = from; err == WEFT_ERR_OK && i < to && i < n_group; i++)
+    for (uint32_t i = from; err == WEFT_ERR_OK && i < to; i++)
         got += group[i].u.sm.smCount;
     if (err == WEFT_ERR_OK)
         err = make_green(g, group + from, got, to - from, diag);

@@ -10,6 +10,9 @@
 /* Alignment of weights, for vector loads and cuBLASLt's fastest kernels. */
 enum { WEIGHT_ALIGN = 256 };
 
+/* Bytes of each half of the staging buffer for weights. */
+enum { STAGE_BYTES = 4 << 20 };
+
 /* -- Activations ---------------------------------------------------------------------------- */
 
 static weft_err fill_zero(weft_cudev *g, weft_cu_deviceptr at, uint64_t bytes, weft_diag *diag)
@@ -65,20 +68,101 @@ void weft_cudev__note_memory(weft_engine *e, weft_diag *diag)
 
 /* -- Weights -------------------------------------------------------------------------------- */
 
+static weft_err copy_to(weft_cudev *g, weft_cu_deviceptr at, const void *from, uint64_t bytes,
+                        weft_diag *diag)
+{
+    if (bytes == 0)
+        return WEFT_ERR_OK;
+    return weft_cudev__check(g, g->cu->cuMemcpyHtoDAsync(at, from, bytes, g->load),
+                             "cuMemcpyHtoDAsync", diag);
+}
+
+static weft_err finish_copies(weft_cudev *g, weft_diag *diag)
+{
+    return weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag);
+}
+
+/* Pinned memory through which weights go to consecutive device addresses: one half is filled while
+ * the other one is copied. The bundle's own pages are pageable. */
+typedef struct stage {
+    weft_cudev *gpu;
+    uint8_t *half[2];
+    unsigned turn; /* the half that is being filled */
+    uint64_t filled;
+    weft_cu_deviceptr to;
+} stage;
+
+static weft_err send_half(stage *s, weft_diag *diag)
+{
+    /* The other half must be free before the next bytes are written into it. */
+    WEFT_TRY(finish_copies(s->gpu, diag));
+    WEFT_TRY(copy_to(s->gpu, s->to, s->half[s->turn], s->filled, diag));
+    s->to += s->filled;
+    s->filled = 0;
+    s->turn ^= 1;
+    return WEFT_ERR_OK;
+}
+
+/* Appends `bytes` bytes, then zeros up to `room`. */
+static weft_err put_bytes(stage *s, const uint8_t *from, uint64_t bytes, uint64_t room,
+                          weft_diag *diag)
+{
+    for (uint64_t at = 0; at < room;) {
+        uint64_t free_bytes = STAGE_BYTES - s->filled, left = at < bytes ? bytes - at : 0;
+        uint8_t *to = s->half[s->turn] + s->filled;
+        uint64_t n = left ? left : room - at;
+        n = n < free_bytes ? n : free_bytes;
+        if (left)
+            memcpy(to, from + at, n);
+        else
+            memset(to, 0, n);
+        at += n;
+        s->filled += n;
+        if (s->filled == STAGE_BYTES)
+            WEFT_TRY(send_half(s, diag));
+    }
+    return WEFT_ERR_OK;
+}
+
+/* Copies the weights that are not loaded yet to consecutive addresses from `at` on; `pinned`: two
+ * halves of staging memory, or NULL if pinning fails (weft_cudev__host_alloc). */
 static weft_err upload(weft_engine *e, const uint32_t *weight, uint32_t n, weft_cu_deviceptr at,
-                       weft_diag *diag)
+                       uint8_t *pinned, weft_diag *diag)
 {
     weft_cudev *g = weft_cudev__of(e);
+    stage s = {.gpu = g, .half = {pinned, pinned ? pinned + STAGE_BYTES : NULL}, .to = at};
     for (uint32_t i = 0; i < n; i++) {
         const weft_bundle_weight *w = &e->bundle->weight[weight[i] - 1];
         if (g->weight[weight[i]])
             continue;
-        if (w->bytes)
-            WEFT_TRY(weft_cudev__check(g, g->cu->cuMemcpyHtoDAsync(at, w->data, w->bytes, g->load),
-                                       "cuMemcpyHtoDAsync", diag));
-        at += weft_align_up(w->bytes, WEIGHT_ALIGN);
+        uint64_t room = weft_align_up(w->bytes, WEIGHT_ALIGN);
+        if (pinned)
+            WEFT_TRY(put_bytes(&s, w->data, w->bytes, room, diag));
+        else
+            WEFT_TRY(copy_to(g, at, w->data, w->bytes, diag));
+        at += room;
     }
-    return weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load), "cuStreamSynchronize", diag);
+    if (pinned)
+        WEFT_TRY(send_half(&s, diag));
+    return finish_copies(g, diag);
+}
+
+static weft_err upload_pinned(weft_engine *e, const uint32_t *weight, uint32_t n,
+                              weft_cu_deviceptr at, weft_diag *diag)
+{
+    weft_cudev *g = weft_cudev__of(e);
+    void *pinned = NULL;
+    if (g->cu->cuMemHostAlloc(&pinned, 2 * (size_t)STAGE_BYTES, WEFT_CU_MEMHOSTALLOC_PORTABLE) !=
+        WEFT_CUDA_SUCCESS)
+        pinned = NULL;
+    weft_err err = upload(e, weight, n, at, pinned, diag);
+    if (pinned) {
+        /* After an error a copy may still read the buffer. */
+        if (err != WEFT_ERR_OK)
+            (void)g->cu->cuStreamSynchronize(g->load);
+        (void)g->cu->cuMemFreeHost(pinned);
+    }
+    return err;
 }
 
 static weft_err take_chunk(weft_engine *e, uint64_t bytes, weft_diag *diag, weft_cudev_chunk **out)
@@ -130,7 +214,7 @@ static weft_err load_weights(weft_engine *e, const uint32_t *weight, uint32_t n,
     if (!any)
         return WEFT_ERR_OK;
     WEFT_TRY(take_chunk(e, bytes ? bytes : WEIGHT_ALIGN, diag, &chunk));
-    weft_err err = upload(e, weight, n, chunk->at, diag);
+    weft_err err = upload_pinned(e, weight, n, chunk->at, diag);
     if (err != WEFT_ERR_OK) {
         drop_chunk(e, chunk);
         return err;

@@ -35,8 +35,13 @@ static const weft_cupti_api *cupti; /* not NULL: the callbacks are registered */
 static entries labels, works;
 static bool failed; /* a record was lost: out of memory */
 
+/* CUPTI records an external correlation only for calls of an API whose activity is enabled. Weft
+ * calls the driver, cuBLASLt the runtime. */
 static const unsigned kinds[] = {WEFT_CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                 WEFT_CUPTI_ACTIVITY_KIND_MEMCPY, WEFT_CUPTI_ACTIVITY_KIND_MEMSET,
+                                 WEFT_CUPTI_ACTIVITY_KIND_MEMCPY,
+                                 WEFT_CUPTI_ACTIVITY_KIND_MEMSET,
+                                 WEFT_CUPTI_ACTIVITY_KIND_DRIVER,
+                                 WEFT_CUPTI_ACTIVITY_KIND_RUNTIME,
                                  WEFT_CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

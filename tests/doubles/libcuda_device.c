@@ -503,6 +503,8 @@ weft_cu_result cuDevSmResourceSplitByCount(weft_cu_resource *group, unsigned *n_
         unsigned n = size ? total / size : 0;
         if (group) {
             unsigned room = *n_group;
+            unsigned most = (unsigned)weft_double_number("GROUPS", room);
+            room = most < room ? most : room;
             n = n < room ? n : room;
             splits++;
             for (unsigned i = 0; i < n; i++)

@@ -71,7 +71,7 @@ static void on_called(uint32_t call)
     weft_cupti_external x = {.kind = WEFT_CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
                              .externalKind = WEFT_CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
                              .correlationId = call};
-    if (depth == 0)
+    if (depth == 0 || !C.enabled[WEFT_CUPTI_ACTIVITY_KIND_DRIVER])
         return;
     x.externalId = stack[depth - 1];
     put(&x, sizeof x, x.kind);

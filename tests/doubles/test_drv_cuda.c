@@ -59,6 +59,18 @@ static void test_drv_cuda__runs_on_partitions(void **state)
     sound();
 }
 
+static void test_drv_cuda__refuses_fewer_groups_than_promised(void **state)
+{
+    (void)state;
+    const weft_engine_options part = {.threads = 1, .sm_first = 16, .n_sm = 20};
+    subject s;
+    setenv("WEFT_DOUBLE_GROUPS", "3", 1);
+    assert_int_equal(open_subject(&s, bundles[1], NULL, &part), WEFT_ERR_NODEV);
+    unsetenv("WEFT_DOUBLE_GROUPS");
+    assert_true(is_said("the driver returned only 3 groups of 8"));
+    sound();
+}
+
 static void test_drv_cuda__compiles_ptx_for_later_devices(void **state)
 {
     (void)state;
@@ -419,8 +431,8 @@ static void test_drv_cuda__tells_that_a_product_lost_the_device(void **state)
     (void)state;
     subject s;
     weft_tensor in[PORTS_MAX], out[PORTS_MAX];
-    /* Synchronisations: after the weights, after the fill, after the failure. */
-    setenv("WEFT_DOUBLE_FAIL", "cublasLtMatmul:1=13,cuStreamSynchronize:3=700", 1);
+    /* Synchronisations: two of the weights, after the fill, after the failure. */
+    setenv("WEFT_DOUBLE_FAIL", "cublasLtMatmul:1=13,cuStreamSynchronize:4=700", 1);
     d.reset();
     need(open_subject(&s, bundles[1], NULL, &whole));
     const weft_bundle_program *p = weft_session_program(s.session);
@@ -574,6 +586,7 @@ int main(int argc, char **argv)
         T(equals_the_cpu),
         T(does_not_depend_on_the_order),
         T(runs_on_partitions),
+        T(refuses_fewer_groups_than_promised),
         T(compiles_ptx_for_later_devices),
         T(tells_times),
         T(tells_times_by_cupti),

@@ -1,5 +1,7 @@
-/* Our declarations of the CUDA driver API and of cuBLASLt against NVIDIA's headers, where a toolkit
- * is installed: values, sizes, offsets and prototypes, at compile time. */
+/* Our declarations of the CUDA driver API, of cuBLASLt and of CUPTI against NVIDIA's headers, where
+ * a toolkit of CUDA 12.8 or later is installed: values, sizes, offsets and prototypes, at compile
+ * time. Structures that later toolkits extended must begin like ours; Weft clears the bytes behind.
+ * conform/cuda_headers compiles this file with the headers of every toolkit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,17 +14,18 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/cupti_api.h"
 
-#include <cublasLt.h>
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#if __has_include(<cupti.h>)
+#ifdef WEFT_CUBLASLT_HEADERS
+#include <cublasLt.h>
+#endif
+#ifdef WEFT_CUPTI_HEADERS
 #include <cupti.h>
 #endif
 
 #define X(name, value) _Static_assert((unsigned)(name) == (value), #name);
 WEFT_CU_RESULTS(X)
 WEFT_CU_VALUES(X)
-WEFT_CUBLASLT_VALUES(X)
 #undef X
 
 #define SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #theirs)
@@ -30,10 +33,10 @@ WEFT_CUBLASLT_VALUES(X)
     _Static_assert(offsetof(ours, field) == offsetof(theirs, field) &&         \
                        sizeof((ours *)0)->field == sizeof((theirs *)0)->field, \
                    #theirs "." #field)
-/* Of a union that has no name there. */
-#define MEMBER(ours, theirs, field)                                              \
-    _Static_assert(offsetof(ours, u.field) == offsetof(theirs, field) &&         \
-                       sizeof((ours *)0)->u.field == sizeof((theirs *)0)->field, \
+/* Of a union that has no name there. It has room for their field, which may be longer than ours. */
+#define MEMBER(ours, theirs, field)                                        \
+    _Static_assert(offsetof(ours, u.field) == offsetof(theirs, field) &&   \
+                       sizeof((theirs *)0)->field <= sizeof((ours *)0)->u, \
                    #theirs "." #field)
 
 SIZE(weft_cu_result, CUresult);
@@ -116,11 +119,18 @@ FIELD(weft_cu_exec_update, CUgraphExecUpdateResultInfo, errorFromNode);
 SIZE(weft_cu_resource, CUdevResource);
 FIELD(weft_cu_resource, CUdevResource, type);
 MEMBER(weft_cu_resource, CUdevResource, sm);
-SIZE(weft_cu_sm_resource, CUdevSmResource);
 FIELD(weft_cu_sm_resource, CUdevSmResource, smCount);
+#if CUDA_VERSION >= 13000
 FIELD(weft_cu_sm_resource, CUdevSmResource, minSmPartitionSize);
 FIELD(weft_cu_sm_resource, CUdevSmResource, smCoscheduledAlignment);
+#endif
 
+FIELD(weft_cu_event_node, CUDA_EVENT_RECORD_NODE_PARAMS, event);
+
+#ifdef WEFT_CUBLASLT_HEADERS
+#define X(name, value) _Static_assert((unsigned)(name) == (value), #name);
+WEFT_CUBLASLT_VALUES(X)
+#undef X
 SIZE(weft_cublas_status, cublasStatus_t);
 SIZE(weft_cublaslt_algo, cublasLtMatmulAlgo_t);
 SIZE(weft_cublaslt_heuristic, cublasLtMatmulHeuristicResult_t);
@@ -130,8 +140,9 @@ F(workspaceSize);
 F(state);
 F(wavesCount);
 #undef F
+#endif
 
-#if __has_include(<cupti.h>)
+#ifdef WEFT_CUPTI_HEADERS
 #define X(name, value) _Static_assert((unsigned)(name) == (value), #name);
 WEFT_CUPTI_VALUES(X)
 #undef X
@@ -140,7 +151,11 @@ WEFT_CUPTI_VALUES(X)
     FIELD(ours, theirs, end);   \
     FIELD(ours, theirs, kind);  \
     FIELD(ours, theirs, correlationId)
+#if CUDA_VERSION >= 13000
 F(weft_cupti_kernel, CUpti_ActivityKernel10);
+#else
+F(weft_cupti_kernel, CUpti_ActivityKernel9);
+#endif
 F(weft_cupti_move, CUpti_ActivityMemcpy6);
 F(weft_cupti_move, CUpti_ActivityMemset4);
 #undef F
@@ -164,6 +179,7 @@ FIELD(weft_cupti_external, CUpti_ActivityExternalCorrelation, correlationId);
 _Static_assert(__builtin_types_compatible_p(PFN_cuGetProcAddress_v12000, weft_cu_get_proc),
                "cuGetProcAddress_v2");
 
+#ifdef WEFT_CUBLASLT_HEADERS
 #define weft_cublaslt_layout    cublasLtMatrixLayout_t
 #define weft_cublaslt_desc      cublasLtMatmulDesc_t
 #define weft_cublaslt_pref      cublasLtMatmulPreference_t
@@ -173,8 +189,9 @@ _Static_assert(__builtin_types_compatible_p(PFN_cuGetProcAddress_v12000, weft_cu
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), result(*) args), #name);
 #include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
+#endif
 
-#if __has_include(<cupti.h>)
+#ifdef WEFT_CUPTI_HEADERS
 #define weft_cupti_activity CUpti_Activity
 #define CUPTI_SYM(name, args)                                                                  \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), weft_cupti_result(*) args), \
@@ -203,7 +220,7 @@ int main(void)
 #else
 int main(void)
 {
-    print_message("skipped: no folder has cuda.h, cudaTypedefs.h and cublasLt.h of CUDA 12.8 or "
+    print_message("skipped: no folder has cuda.h and cudaTypedefs.h of CUDA 12.8 or "
                   "later\n");
     return 77;
 }
