@@ -15,13 +15,24 @@ lib=$(realpath "$lib")
 [ -e "$root/bin/weft" ] && [ -e "$root/include/weft/weft.hpp" ] || die "no command or no header"
 expect 0 "$root/bin/weft" compile "$examples/digits_cnn.onnx" -o cnn.weft
 filled cnn.weft
-for verb in $(verbs); do
-    filled "$root/share/man/man1/weft-$verb.1"
+pages="$(verbs | sed 's/^/man1\/weft-/; s/$/.1/') man1/weft.1 man7/weft.7"
+for page in $pages man5/weft-set.5 man5/weft-fleet.5 man5/weft-plan.5 man5/weft-bundle.5; do
+    filled "$root/share/man/$page"
     if command -v man >/dev/null; then
         LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z \
-            "$root/share/man/man1/weft-$verb.1" >/dev/null 2>warned || true
+            "$root/share/man/$page" >/dev/null 2>warned || true
         empty warned
     fi
+done
+# Headings that are chosen by name: none is missing.
+for text in 'SH "SET FILE"' 'SH "MEASURED PROFILES"' 'models[].admission'; do
+    has "$root/share/man/man5/weft-set.5" "$text"
+done
+lacks "$root/share/man/man5/weft-set.5" 'FLEET FILE'
+has "$root/share/man/man5/weft-fleet.5" 'SH "FLEET FILE"'
+has "$root/share/man/man5/weft-plan.5" 'SS "\-\-check PLAN"'
+for text in 'FIVE MINUTES' 'WHAT IT DOES TODAY' 'PROGRAMS AND LICENCES'; do
+    has "$root/share/man/man7/weft.7" "SH \"$text\""
 done
 filled "$root/share/bash-completion/completions/weft"
 filled "$root/share/zsh/site-functions/_weft"

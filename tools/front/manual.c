@@ -114,8 +114,7 @@ void weft_manual_print(const weft_verb_row *verb, const char *version, FILE *to)
         print_command(to);
     put_exit_status(to);
     fputs(".SH SEE ALSO\n", to);
-    if (verb)
-        fputs("\\fBweft\\fR(1)\n", to);
+    fputs(verb ? "\\fBweft\\fR(1), \\fBweft\\fR(7)\n" : "\\fBweft\\fR(7),\n", to);
     for (size_t i = 0; !verb && weft_verb_row_at(i); i++)
         fprintf(to, "\\fBweft\\-%s\\fR(1)%s\n", weft_verb_row_at(i)->name,
                 weft_verb_row_at(i + 1) ? "," : "");
