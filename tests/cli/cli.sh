@@ -8,7 +8,7 @@
 #   has FILE TEXT, lacks FILE TEXT, empty FILE, filled FILE
 #   at_most A B              A <= B, whole numbers
 #   skip REASON, die REASON
-#   find_python              sets $python to a Python with numpy, or skips
+#   find_python [MODULE]     sets $python to a Python with numpy (MODULE), or skips
 #   $examples                the folder of the demo's models
 set -euo pipefail
 
@@ -41,12 +41,12 @@ empty() { [ ! -s "$1" ] || die "$1 is not empty: $(shown "$1")"; }
 filled() { [ -s "$1" ] || die "$1 is empty"; }
 at_most() { [ "$1" -le "$2" ] || die "$1 is more than $2"; }
 bytes() { stat -c %s "$1"; }
-# The first Python that has numpy; Debian's may not be the first in PATH.
+# The first Python that has a module; Debian's may not be the first in PATH.
 find_python() {
     for python in python3 /usr/bin/python3; do
-        "$python" -c 'import numpy' 2>/dev/null && return 0
+        "$python" -c "import ${1:-numpy}" 2>/dev/null && return 0
     done
-    skip "no numpy"
+    skip "no ${1:-numpy}"
 }
 verbs() { sed -n 's/^VERB(\([a-z]*\), .*/\1/p' "$WEFT_SOURCE_DIR/tools/verbs.def"; }
 

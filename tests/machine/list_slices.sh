@@ -80,12 +80,17 @@ assert "lost" in g[3]["error"] and "uuid" not in g[3]
 assert any(p["gpu"] == "h200" and p["name"] == "1g.18gb" for p in m["profiles"])
 ' || die "JSON: $(shown out)"
 
+if (find_python jsonschema >/dev/null); then
+    find_python jsonschema
+    cp out list.machine.json
+    "$python" "$WEFT_SOURCE_DIR/tests/support/schema_check.py" "$WEFT_SOURCE_DIR" list.machine.json || die "the schema"
+fi
+
 # With an MPS control program.
 mkdir bin && printf '#!/bin/sh\n' >bin/nvidia-cuda-mps-control && chmod +x bin/nvidia-cuda-mps-control
 PATH=$PWD/bin:$PATH list
 has out "MPS shares: 1% to 100% of each instance"
 has out "MPS $PWD/bin/nvidia-cuda-mps-control"
 
-expect 2 "$WEFT" list ops --format json
 cmp machine before || die "the machine was changed"
 ! grep -q MISTAKE log || die "$(grep MISTAKE log)"

@@ -8,40 +8,44 @@
 #include "tools/compiler/list_slices.h"
 #include "tools/common/tools.h"
 
+#include <jansson.h>
 #include <string.h>
 
-static void list_ops(void)
+/* -- Rows as JSON: NULL behind the last one -------------------------------------------------- */
+
+static json_t *json_op(size_t i)
 {
-    for (int id = 1; id < WEFT_OP_COUNT; id++) {
-        const weft_op *op = weft_op_get((weft_op_id)id);
-        printf("%-24s", op->name);
-        const char *sep = "";
-        for (int a = 0; a < WEFT_OP_ATTR_MAX && op->attrs[a].key; a++) {
-            printf("%s%s", sep, weft_attr_key_name((weft_attr_key)op->attrs[a].key));
-            sep = " ";
-        }
-        putchar('\n');
-    }
+    if (i + 1 >= WEFT_OP_COUNT)
+        return NULL;
+    const weft_op *op = weft_op_get((weft_op_id)(i + 1));
+    json_t *attrs = json_array();
+    for (int a = 0; a < WEFT_OP_ATTR_MAX && op->attrs[a].key; a++)
+        json_array_append_new(attrs,
+                              json_string(weft_attr_key_name((weft_attr_key)op->attrs[a].key)));
+    return json_pack("{s:s, s:o}", "name", op->name, "attrs", attrs);
 }
 
-static void list_passes(void)
+static json_t *json_brief(const char *name, const char *brief)
 {
-    const weft_pass *pass;
-    for (size_t i = 0; (pass = weft_pass_at(i)); i++)
-        printf("%-16s %s\n", weft_pass_name(pass), weft_pass_brief(pass));
+    return json_pack("{s:s, s:s}", "name", name, "brief", brief);
 }
 
-static void list_gpus(void)
+static json_t *json_pass(size_t i)
 {
-    const weft_device_type *type;
-    for (size_t i = 0; (type = weft_device_type_at(i)); i++) {
-        char size[32], price[32] = "-"; /* unknown */
-        if (type->price_per_hour > 0)
-            snprintf(price, sizeof price, "$%.2f/h", type->price_per_hour);
-        printf("%-12s %10s  %9s  %s\n", type->name,
-               type->mem_bytes ? weft_tool_bytes(type->mem_bytes, size) : "-", price,
-               type->mig_slots ? "MIG" : "");
-    }
+    const weft_pass *pass = weft_pass_at(i);
+    return pass ? json_brief(weft_pass_name(pass), weft_pass_brief(pass)) : NULL;
+}
+
+static json_t *json_gpu(size_t i)
+{
+    const weft_device_type *type = weft_device_type_at(i);
+    if (!type)
+        return NULL;
+    return json_pack("{s:s, s:o, s:o, s:b}", "name", type->name, "mem_bytes",
+                     type->mem_bytes ? json_integer((json_int_t)type->mem_bytes) : json_null(),
+                     "price_per_hour",
+                     type->price_per_hour > 0 ? json_real(type->price_per_hour) : json_null(),
+                     "mig", type->mig_slots > 0);
 }
 
 static const struct {
@@ -53,45 +57,116 @@ static const struct {
                    {WEFT_SPLIT_CORES, "cores"},
                    {WEFT_SPLIT_TIME, "time"}};
 
-static void list_policies(void)
+static json_t *json_policy(size_t i)
 {
-    const weft_policy *policy;
-    for (size_t i = 0; (policy = weft_policy_at(i)); i++) {
-        printf("%-18s %s; splits:", policy->name, policy->brief);
-        for (size_t k = 0; k < sizeof split_names / sizeof split_names[0]; k++)
-            if (policy->splits & split_names[k].bit)
-                printf(" %s", split_names[k].name);
-        printf("; %s", policy->cite);
-        if (policy->alias)
-            printf("; alias %s", policy->alias);
+    const weft_policy *policy = weft_policy_at(i);
+    if (!policy)
+        return NULL;
+    json_t *splits = json_array();
+    for (size_t k = 0; k < sizeof split_names / sizeof split_names[0]; k++)
+        if (policy->splits & split_names[k].bit)
+            json_array_append_new(splits, json_string(split_names[k].name));
+    return json_pack("{s:s, s:s, s:o, s:s, s:s?}", "name", policy->name, "brief", policy->brief,
+                     "splits", splits, "source", policy->cite, "alias", policy->alias);
+}
+
+static json_t *json_strategy(size_t i)
+{
+    const weft_merge_strategy *one = weft_merge_strategy_at(i);
+    return one ? json_brief(weft_merge_strategy_name(one), weft_merge_strategy_brief(one)) : NULL;
+}
+
+static json_t *json_driver(size_t i)
+{
+    char library[48];
+    const weft_driver *driver = weft_driver_at(i);
+    if (!driver)
+        return NULL;
+    weft_driver_library(driver, library, sizeof library);
+    return json_pack("{s:s, s:s, s:s?}", "name", weft_driver_name(driver), "brief",
+                     weft_driver_brief(driver), "library", *library ? library : NULL);
+}
+
+/* -- Rows as text: from the same objects ----------------------------------------------------- */
+
+static const char *text_of(const json_t *row, const char *key)
+{
+    const char *text = json_string_value(json_object_get(row, key));
+    return text ? text : "";
+}
+
+static void print_words(const json_t *words, const char *first)
+{
+    size_t i;
+    json_t *word;
+    json_array_foreach(words, i, word) printf("%s%s", i ? " " : first, json_string_value(word));
+}
+
+static void print_op(const json_t *row)
+{
+    printf("%-24s", text_of(row, "name"));
+    print_words(json_object_get(row, "attrs"), "");
+    putchar('\n');
+}
+
+static void print_brief(const json_t *row)
+{
+    printf("%-18s %s\n", text_of(row, "name"), text_of(row, "brief"));
+}
+
+static void print_gpu(const json_t *row)
+{
+    char size[32] = "-", price[32] = "-"; /* unknown */
+    const json_t *bytes = json_object_get(row, "mem_bytes");
+    const json_t *dollars = json_object_get(row, "price_per_hour");
+    if (json_is_integer(bytes))
+        weft_tool_bytes((uint64_t)json_integer_value(bytes), size);
+    if (json_is_real(dollars))
+        snprintf(price, sizeof price, "$%.2f/h", json_real_value(dollars));
+    printf("%-12s %10s  %9s  %s\n", text_of(row, "name"), size, price,
+           json_is_true(json_object_get(row, "mig")) ? "MIG" : "");
+}
+
+static void print_policy(const json_t *row)
+{
+    printf("%-18s %s; splits:", text_of(row, "name"), text_of(row, "brief"));
+    print_words(json_object_get(row, "splits"), " ");
+    printf("; %s%s%s\n", text_of(row, "source"), *text_of(row, "alias") ? "; alias " : "",
+           text_of(row, "alias"));
+}
+
+static void print_driver(const json_t *row)
+{
+    printf("%-8s %s%s%s\n", text_of(row, "name"), text_of(row, "brief"),
+           *text_of(row, "library") ? "; " : "", text_of(row, "library"));
+}
+
+static const struct table {
+    const char *name;
+    json_t *(*row)(size_t i);
+    void (*print)(const json_t *row);
+} tables[] = {{"ops", json_op, print_op},
+              {"passes", json_pass, print_brief},
+              {"gpus", json_gpu, print_gpu},
+              {"policies", json_policy, print_policy},
+              {"strategies", json_strategy, print_brief},
+              {"drivers", json_driver, print_driver}};
+
+static int list_table(const struct table *table, bool json)
+{
+    json_t *rows_of = json_array(), *row;
+    for (size_t i = 0; (row = table->row(i)); i++) {
+        if (!json)
+            table->print(row);
+        json_array_append_new(rows_of, row);
+    }
+    if (json) {
+        json_dumpf(rows_of, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         putchar('\n');
     }
+    json_decref(rows_of);
+    return WEFT_EXIT_DONE;
 }
-
-static void list_strategies(void)
-{
-    const weft_merge_strategy *one;
-    for (size_t i = 0; (one = weft_merge_strategy_at(i)); i++)
-        printf("%-18s %s\n", weft_merge_strategy_name(one), weft_merge_strategy_brief(one));
-}
-
-static void list_drivers(void)
-{
-    const weft_driver *driver;
-    char library[48];
-    for (size_t i = 0; (driver = weft_driver_at(i)); i++) {
-        weft_driver_library(driver, library, sizeof library);
-        printf("%-8s %s%s%s\n", weft_driver_name(driver), weft_driver_brief(driver),
-               *library ? "; " : "", library);
-    }
-}
-
-static const struct {
-    const char *name;
-    void (*print)(void);
-} tables[] = {
-    {"ops", list_ops},           {"passes", list_passes},         {"gpus", list_gpus},
-    {"policies", list_policies}, {"strategies", list_strategies}, {"drivers", list_drivers}};
 
 static const char *table_at(size_t i, const void *user)
 {
@@ -118,12 +193,8 @@ static int run_list(int argc, char **argv)
     if (strcmp(name, "slices") == 0)
         return weft_list_slices(o.json);
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
-        if (strcmp(tables[i].name, name) == 0) {
-            if (o.json)
-                return weft_tool_usage(&weft_verb_list, "'%s' is written as text only", name);
-            tables[i].print();
-            return WEFT_EXIT_DONE;
-        }
+        if (strcmp(tables[i].name, name) == 0)
+            return list_table(&tables[i], o.json);
     return weft_tool_usage(&weft_verb_list, "no table '%s'%s", name,
                            weft_tool_hint(weft_nearest(name, table_at, NULL)));
 }

@@ -5,6 +5,7 @@
 #include "tools/server/ports.h"
 #include "tools/common/tools.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct options {
     const char *bundle, *model;
     weft_tool_bindings input, output, expect;
     double tolerance;
+    bool json;
     weft_engine_options engine;
 } options;
 
@@ -35,6 +37,36 @@ static void print_output(const char *name, const weft_tensor *t)
     for (int64_t i = 0; i < n && i < SHOWN_VALUES; i++)
         printf(" %.6g", weft_tensor_get_f64(t, i));
     puts(n > SHOWN_VALUES ? " ..." : "");
+}
+
+/* JSON has no NaN and no infinities: they are texts. */
+static json_t *json_value(const weft_tensor *t, int64_t i)
+{
+    if (weft_dtype_is_int(t->dtype))
+        return json_integer(weft_tensor_get_i64(t, i));
+    double x = weft_tensor_get_f64(t, i);
+    if (t->dtype == WEFT_DTYPE_BOOL)
+        return json_boolean(x != 0);
+    return isfinite(x) ? json_real(x) : json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+/* An output as JSON. `file`: it is written there; NULL: with its values, if `with_data`. */
+static json_t *json_output(const char *name, const weft_tensor *t, const char *file, bool with_data)
+{
+    json_t *shape = json_array();
+    for (int32_t i = 0; i < t->rank; i++)
+        json_array_append_new(shape, json_integer(t->dim[i]));
+    json_t *out = json_pack("{s:s, s:s, s:o}", "name", name, "dtype", weft_dtype_name(t->dtype),
+                            "shape", shape);
+    if (file)
+        json_object_set_new(out, "file", json_string(file));
+    if (!with_data)
+        return out;
+    json_t *data = json_array();
+    for (int64_t i = 0, n = weft_tensor_numel(t); i < n; i++)
+        json_array_append_new(data, json_value(t, i));
+    json_object_set_new(out, "data", data);
+    return out;
 }
 
 /* -- Comparison ----------------------------------------------------------------------------- */
@@ -69,30 +101,52 @@ static double difference(const weft_tensor *got, const weft_tensor *want)
     return worst;
 }
 
+static void print_comparison(const char *name, bool shape, double worst, double tolerance)
+{
+    printf("%s: %s, largest relative difference %.3g (tolerance %.3g)\n", name,
+           !shape               ? "wrong type or shape"
+           : worst <= tolerance ? "agrees"
+                                : "DIFFERS",
+           worst, tolerance);
+}
+
+/* `compared`: the JSON report; NULL: as text. */
 static weft_err compare(const options *o, const weft_bundle_program *p, const weft_tensor *out,
-                        weft_arena *arena, weft_diag *diag, bool *out_differs)
+                        json_t *compared, weft_arena *arena, weft_diag *diag, bool *out_differs)
 {
     for (size_t i = 0; i < o->expect.n; i++) {
         weft_tensor want = {0};
-        uint32_t at = weft_bundle_find_port(p->output, p->n_output, o->expect.at[i].name);
+        const char *name = o->expect.at[i].name;
+        uint32_t at = weft_bundle_find_port(p->output, p->n_output, name);
         if (at == UINT32_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no output '%s'", o->expect.at[i].name);
+                                   "has no output '%s'", name);
         WEFT_TRY(weft_tool_load_tensor(o->expect.at[i].path, arena, diag, &want));
         bool shape = same_shape(&out[at], &want);
         double worst = shape ? difference(&out[at], &want) : INFINITY;
-        bool differs = !(worst <= o->tolerance);
-        printf("%s: %s, largest relative difference %.3g (tolerance %.3g)\n", o->expect.at[i].name,
-               !shape    ? "wrong type or shape"
-               : differs ? "DIFFERS"
-                         : "agrees",
-               worst, o->tolerance);
-        *out_differs |= differs;
+        bool agrees = worst <= o->tolerance;
+        if (compared)
+            json_array_append_new(
+                compared, json_pack("{s:s, s:b, s:o, s:f}", "output", name, "agrees", agrees,
+                                    "difference", isfinite(worst) ? json_real(worst) : json_null(),
+                                    "tolerance", o->tolerance));
+        else
+            print_comparison(name, shape, worst, o->tolerance);
+        *out_differs |= !agrees;
     }
     return WEFT_ERR_OK;
 }
 
 /* -- The verb ------------------------------------------------------------------------------- */
+
+/* The file that an output is written to; NULL: none. */
+static const char *file_of(const options *o, const char *name)
+{
+    for (size_t i = 0; i < o->output.n; i++)
+        if (strcmp(o->output.at[i].name, name) == 0)
+            return o->output.at[i].path;
+    return NULL;
+}
 
 static weft_err save_outputs(const options *o, const weft_bundle_program *p, const weft_tensor *out,
                              weft_diag *diag)
@@ -104,9 +158,26 @@ static weft_err save_outputs(const options *o, const weft_bundle_program *p, con
                                    "has no output '%s'", o->output.at[i].name);
         WEFT_TRY(weft_npy_save(o->output.at[i].path, &out[at], diag));
     }
-    for (uint32_t i = 0; i < p->n_output && o->output.n + o->expect.n == 0; i++)
-        print_output(p->output[i].name, &out[i]);
     return WEFT_ERR_OK;
+}
+
+/* `report`: gets the JSON report; NULL: as text. Values are told where no option says what becomes
+ * of outputs. */
+static void tell_outputs(const options *o, const weft_bundle_program *p, const weft_tensor *out,
+                         json_t *report)
+{
+    bool with_data = o->output.n + o->expect.n == 0;
+    json_t *outputs = report ? json_array() : NULL;
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        const char *name = p->output[i].name;
+        if (outputs)
+            json_array_append_new(outputs, json_output(name, &out[i], file_of(o, name), with_data));
+        else if (with_data)
+            print_output(name, &out[i]);
+    }
+    if (report)
+        json_object_update_new(report,
+                               json_pack("{s:s, s:o}", "model", p->name, "outputs", outputs));
 }
 
 static weft_err run_session(const options *o, weft_session *session, weft_arena *arena,
@@ -118,7 +189,17 @@ static weft_err run_session(const options *o, weft_session *session, weft_arena 
     WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     WEFT_TRY(save_outputs(o, p, out, diag));
-    return compare(o, p, out, arena, diag, out_differs);
+    json_t *compared = o->json ? json_array() : NULL;
+    json_t *report = o->json ? json_pack("{s:O}", "compared", compared) : NULL;
+    tell_outputs(o, p, out, report);
+    weft_err err = compare(o, p, out, compared, arena, diag, out_differs);
+    if (report && err == WEFT_ERR_OK) {
+        json_dumpf(report, stdout, JSON_INDENT(2) | JSON_SORT_KEYS);
+        putchar('\n');
+    }
+    json_decref(compared);
+    json_decref(report);
+    return err;
 }
 
 static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, bool *out_differs)

@@ -1,0 +1,55 @@
+# What JSON of the command line consists of: outputs are valid by docs/schema, an output with a key more or less is
+# not, and the documents have every key.
+find_python jsonschema
+json() { # KIND COMMAND...: its standard output is one of KIND
+    local kind=$1
+    shift
+    expect 0 "$@"
+    mv out "$kind.$((++made)).json"
+}
+made=0
+for table in ops passes gpus slices policies strategies drivers; do
+    json list "$WEFT" list $table --format json
+done
+expect 0 "$WEFT" compile "$examples/digits.yaml" --gpu h100 -o digits.weft --report compile-report.a.json
+expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" "$examples/digits_parity.onnx" --merge-tolerance 1e-3 \
+    --target sm_90 --precision f16 -o tolerance.weft --report compile-report.b.json
+cp compile-report.a.json compile-report.c.json
+expect 0 "$WEFT" bench digits.weft --time 0.001 --report compile-report.c.json
+json estimate "$WEFT" estimate "$examples/digits.yaml" --gpu h100 --slice 1g.10gb --batch 1,8 --per-kernel --explain --format json
+json estimate "$WEFT" estimate digits.weft --gpu h100 --format json
+json estimate "$WEFT" estimate "$examples/digits_cnn.onnx" --compare h100,l4,cpu --format json
+plan() { json plan "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/$1" "${@:2}" -o -; }
+plan fleet.yaml
+cp "plan.$made.json" first_plan
+plan fleet_gpu.yaml --rule queue --arrivals bursty --burst 4 --quantile 0.95 --confidence 0.9 --host 100us
+plan fleet_gpu.yaml --goal goodput
+plan fleet_gpu.yaml --policy usher
+json simulate "$WEFT" simulate first_plan --format json --duration 1s
+json simulate "$WEFT" simulate first_plan --set "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy weft \
+    --period 500ms --format json --duration 2s
+# Apps; energy and carbon are known.
+printf 'time,carbon_intensity\n2026-01-01T00:00Z,300\n' >carbon.csv
+cat >apps.yaml <<'YAML'
+models:
+  - {name: small, profile: small.csv, slo: 100ms}
+  - {name: large, profile: large.csv, slo: 100ms}
+apps:
+  - {name: task, rate: 40/s, slo: 100ms, variants: [{model: small, accuracy: 60}, {model: large, accuracy: 80}]}
+YAML
+for name in small large; do
+    printf 'device,slice,batch,time_us,energy_j\nh100,1g.10gb,1,%d,0.1\n' $([ $name = small ] && echo 5000 || echo 20000) >$name.csv
+done
+printf 'devices:\n  - {type: h100, count: 2, mig: true}\n' >mig.yaml
+json plan "$WEFT" plan apps.yaml --fleet mig.yaml --policy clover -o -
+cp "plan.$made.json" apps_plan
+json simulate "$WEFT" simulate apps_plan --set apps.yaml --fleet mig.yaml --carbon carbon.csv --bucket 1s \
+    --duration 3s --policy clover --control live,period=1s --format json
+printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }" >x.npy
+head -c 256 /dev/zero >>x.npy
+json run "$WEFT" run digits.weft --model digits --input image=@x.npy --format json
+json run "$WEFT" run digits.weft --model digits --input image=@x.npy --output logits=@y.npy --expect logits=@y.npy --format json
+has "run.$made.json" '"agrees": true'
+expect 4 "$WEFT" run digits.weft --model digits --input image=@x.npy --expect logits=@x.npy --format json
+mv out run.differs.json
+"$python" "$WEFT_SOURCE_DIR/tests/support/schema_check.py" "$WEFT_SOURCE_DIR" ./*.json
