@@ -512,6 +512,7 @@ static bool choose_model(weft_grpc_call *call, const uint8_t *message, size_t le
     weft_router__begin_use(router, at);
     call->reads = weft_router__model(router, at);
     call->holds = true;
+    call->by_weight = version.len == 0;
     return true;
 }
 
@@ -592,6 +593,7 @@ static void submit(weft_grpc_call *call)
     request->user = call;
     request->id = call->infer->in->id;
     request->origin = call->origin;
+    request->by_weight = call->by_weight;
     call->submitted = true;
     weft_router__submit(call->router, request);
 }

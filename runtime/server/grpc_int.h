@@ -61,6 +61,7 @@ typedef struct weft_grpc_call {
 
     weft_model_ref reads;   /* of ModelInfer */
     bool holds;             /* `reads` is held, and in use */
+    bool by_weight;         /* the message names no version */
     bool submitted;         /* its request was given to the router, which logs it */
     weft_grpc_infer *infer; /* while its request belongs to the router */
 

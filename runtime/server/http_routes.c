@@ -238,6 +238,7 @@ static void submit(http_exchange *x)
     x->infer->request->user = x;
     x->infer->request->id = x->infer->id;
     x->infer->request->origin = x->origin;
+    x->infer->request->by_weight = x->any_version;
     x->infer->request->done = on_done;
     weft_router__submit(x->http->router, x->infer->request);
 }

@@ -1,7 +1,8 @@
 /* Watches the versions of models that get a smaller part of the requests than another version. One
  * whose requests fail or come late more often than those of the versions with more weight gets
- * weight 0 (scheduler/dispatch/canary.c decides). Counts begin anew whenever versions or weights of
- * a model change. */
+ * weight 0 (scheduler/dispatch/canary.c decides). Requests that name a version do not count: one
+ * client that sends nonsense to one version says nothing of it. Counts begin anew whenever versions
+ * or weights of a model change. */
 #include "runtime/server/deployment_int.h"
 
 #include "base/hash.h"
@@ -30,7 +31,7 @@ struct weft_rollout {
 
 static weft_canary_counts count(const weft_router *router, uint32_t model)
 {
-    weft_offered o = weft_router__offered(router, model);
+    weft_offered o = weft_router__offered_by_weight(router, model);
     return (weft_canary_counts){.requests = o.answered + o.refused + o.failed,
                                 .bad = o.late + o.refused + o.failed};
 }

@@ -296,6 +296,8 @@ void weft_served_app__count(weft_router *router, const weft_request *r, uint64_t
     router_model *m = &router->model[r->chosen.name ? r->chosen.app : r->model];
     double slo_us = m->program->slo_us;
     add_answer(&m->own, r, took_ns, slo_us);
+    if (r->by_weight)
+        add_answer(&m->by_weight, r, took_ns, slo_us);
     if (!r->chosen.name)
         return;
     weft_pick_end(&m->app->mean, r->chosen.accuracy, r->answer == WEFT_ANSWER_OK);
@@ -311,6 +313,11 @@ bool weft_router__is_app(const weft_router *router, uint32_t model)
 weft_offered weft_router__offered(const weft_router *router, uint32_t model)
 {
     return router->model[model].own;
+}
+
+weft_offered weft_router__offered_by_weight(const weft_router *router, uint32_t model)
+{
+    return router->model[model].by_weight;
 }
 
 uint32_t weft_router__app_variants(const weft_router *router, uint32_t app)

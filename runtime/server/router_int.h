@@ -64,6 +64,7 @@ typedef struct router_model {
     int64_t largest_bucket;
     weft_model_stats stats;
     weft_offered own;       /* without requests to apps */
+    weft_offered by_weight; /* of these, requests that named no version */
     struct router_app *app; /* NULL: it is a model. An app has no queue and no workers */
 } router_model;
 

@@ -320,6 +320,7 @@ typedef struct weft_request {
     weft_app_need need;
     weft_app_choice chosen;
     weft_origin origin;
+    bool by_weight; /* its client named no version: weft_router__choose did */
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
     void *user;
@@ -444,6 +445,8 @@ typedef struct weft_offered {
     uint64_t arrivals, answered, late, refused, failed;
 } weft_offered;
 weft_offered weft_router__offered(const weft_router *router, uint32_t model);
+/* Of the requests that came to this version of a model by its weight. */
+weft_offered weft_router__offered_by_weight(const weft_router *router, uint32_t model);
 /* What was chosen of each variant of an app. */
 typedef struct weft_app_counts {
     const char *variant;

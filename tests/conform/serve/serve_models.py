@@ -308,5 +308,10 @@ for keep in (False, True):
             assert ask(connection, "m", 1, "/versions/2")[0] == 200
             ctl("weights", "m", "2=0.5")  # it gets another chance
             wait_until(lambda: weights()["2"] == 0.5)
+            # Requests that name a version say nothing of it.
+            for i in range(600):
+                assert ask(connection, "m", i, "/versions/" + "12"[i % 2])[0] == 200
+            time.sleep(1)
+            assert weights()["2"] == 0.5
 assert "name another version" in subprocess.run([WEFT, "serve", "a.weft", "b.weft", "--http", "0", "--grpc", "off", "--metrics", "off"],
                                                 stderr=subprocess.PIPE, text=True).stderr
