@@ -2,9 +2,10 @@
  *
  * A forward data-flow analysis. The state of a value is NONE (independent of the batch), AXIS (the
  * batch is on one axis, and index i of that axis depends only on index i of the operands' batch
- * axes), or MIXED. After a reshape the axis may hold more than the batch, [b, s, h] as [b * s, h]:
- * it is then `batch * inner`, batch outermost. A node without a matching rule makes its results
- * MIXED; a graph with a MIXED output cannot be batched. */
+ * axes), or MIXED. After a reshape the axis may hold more than the batch: [b, s, h] as [b * s, h],
+ * or, where sequences come first, [s, b, h] as [s * b, h]. It is then `outer * batch * inner`, and
+ * its index (o * batch + b) * inner + i belongs to request b. A node without a matching rule makes
+ * its results MIXED; a graph with a MIXED output cannot be batched. */
 #include "base/map.h"
 #include "ir/ir_int.h"
 
@@ -15,7 +16,8 @@ typedef enum spread_kind { SPREAD_NONE, SPREAD_AXIS, SPREAD_MIXED } spread_kind;
 typedef struct spread {
     uint8_t kind; /* spread_kind */
     uint8_t axis;
-    weft_dim inner; /* dim[axis] == batch * inner */
+    bool constant;         /* along the axis, so that any outer and inner fit */
+    weft_dim outer, inner; /* dim[axis] == outer * batch * inner */
 } spread;
 
 typedef struct analysis {
@@ -41,9 +43,9 @@ typedef struct view {
     uint32_t first_in;     /* which */
 } view;
 
-/* Computes the batch axis of the results; false: they are MIXED. `*inner` holds the operands'
- * value, which a rule may change. */
-typedef bool (*rule_fn)(const view *v, uint32_t *axis, weft_dim *inner);
+/* Changes `at`, where the batch is in the first operand with it, to where it is in the results;
+ * false: they are MIXED. */
+typedef bool (*rule_fn)(const view *v, spread *at);
 
 /* -- Dims ------------------------------------------------------------------------------------- */
 
@@ -74,15 +76,16 @@ static bool type_mentions(analysis *a, const weft_ttype *t)
     return false;
 }
 
-/* true when the type has batch * inner on `axis` and the batch nowhere else. */
-static bool fits(analysis *a, const weft_ttype *t, uint32_t axis, weft_dim inner)
+/* true when the type has outer * batch * inner on the axis and the batch nowhere else. */
+static bool fits(analysis *a, const weft_ttype *t, const spread *at)
 {
-    if (axis >= t->rank || t->dim[axis] != weft_dim_mul(a->dims, a->batch, inner))
+    weft_dim each = weft_dim_mul(a->dims, at->outer, at->inner);
+    if (at->axis >= t->rank || t->dim[at->axis] != weft_dim_mul(a->dims, a->batch, each))
         return false;
     for (uint32_t k = 0; k < t->rank; k++)
-        if (k != axis && mentions_batch(a, t->dim[k]))
+        if (k != at->axis && mentions_batch(a, t->dim[k]))
             return false;
-    return !mentions_batch(a, inner);
+    return !mentions_batch(a, at->outer) && !mentions_batch(a, at->inner);
 }
 
 /* -- Parameters ------------------------------------------------------------------------------- */
@@ -160,196 +163,202 @@ static bool rest_is_none(const view *v, uint32_t from)
     return true;
 }
 
-/* Operand i, broadcast to a result of `rank` axes, has the batch on `axis` or is constant along it.
- */
-static bool broadcasts(const view *v, uint32_t i, uint32_t rank, uint32_t axis, weft_dim inner)
+/* Operand i has the batch on the same axis, in the same order of indices. */
+static bool is_at(const view *v, uint32_t i, uint32_t axis, const spread *at)
+{
+    const spread *s = &v->in[i];
+    return i < v->n_in && s->kind == SPREAD_AXIS && s->axis == axis &&
+           (s->constant || (s->outer == at->outer && s->inner == at->inner));
+}
+
+/* Operand i, broadcast to a result of `rank` axes, has the batch where `at` says or is constant
+ * along that axis. */
+static bool broadcasts(const view *v, uint32_t i, uint32_t rank, const spread *at)
 {
     if (!has_in(v, i))
         return true;
-    uint32_t own = rank_in(v, i);
+    uint32_t own = rank_in(v, i), before = rank - own;
     if (own > rank)
         return false;
     if (v->in[i].kind == SPREAD_AXIS)
-        return v->in[i].axis + rank - own == axis && v->in[i].inner == inner;
-    uint32_t before = rank - own;
-    return v->in[i].kind == SPREAD_NONE && (axis < before || v->type[i]->dim[axis - before] == 1);
+        return at->axis >= before && is_at(v, i, at->axis - before, at);
+    return v->in[i].kind == SPREAD_NONE &&
+           (at->axis < before || v->type[i]->dim[at->axis - before] == 1);
+}
+
+/* Moves the axis as a broadcast of the first operand with the batch to `rank` axes does. */
+static bool shift_axis(const view *v, uint32_t rank, spread *at)
+{
+    uint32_t own = rank_in(v, v->first_in);
+    at->axis = (uint8_t)(at->axis + rank - own);
+    return own <= rank;
 }
 
 /* -- Rules ------------------------------------------------------------------------------------ */
 
-static bool rule_ew(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_ew(const view *v, spread *at)
 {
-    uint32_t rank = v->out->rank, own = rank_in(v, v->first_in);
-    if (own > rank)
+    if (!shift_axis(v, v->out->rank, at))
         return false;
-    *axis = v->first->axis + rank - own;
+    at->constant = v->first->constant;
+    for (uint32_t i = v->first_in; at->constant && i < v->n_in; i++)
+        if (v->in[i].kind == SPREAD_AXIS && !v->in[i].constant) {
+            at->constant = false;
+            at->outer = v->in[i].outer;
+            at->inner = v->in[i].inner;
+        }
     for (uint32_t i = 0; i < v->n_in; i++)
-        if (!broadcasts(v, i, rank, *axis, *inner))
+        if (!broadcasts(v, i, v->out->rank, at))
             return false;
     return true;
 }
 
 /* Each element depends on one element of operand 0; the other operands are parameters. */
-static bool rule_first(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_first(const view *v, spread *at)
 {
-    (void)inner;
-    *axis = v->in[0].axis;
+    (void)at;
     return v->first_in == 0 && rest_is_none(v, 1);
 }
 
 /* Each row of the result depends on the same row of operand 0, a matrix. */
-static bool rule_rows(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_rows(const view *v, spread *at)
 {
-    return rule_first(v, axis, inner) && *axis == 0;
+    return rule_first(v, at) && at->axis == 0;
 }
 
 /* Images: everything but axis 0 may mix. Operands from 3 on are those of the epilogue. */
-static bool rule_images(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_images(const view *v, spread *at)
 {
-    *axis = 0;
-    if (v->first_in != 0 || v->first->axis != 0 || !is_none(v, 1) || !is_none(v, 2))
+    if (v->first_in != 0 || at->axis != 0 || !is_none(v, 1) || !is_none(v, 2))
         return false;
     if (weft_attrs_int(v->attrs, WEFT_ATTR_TRAINING_MODE, 0))
         return false;
     for (uint32_t i = 3; i < v->n_in; i++)
-        if (weft_attrs_find(v->attrs, WEFT_ATTR_EPILOGUE)
-                ? !broadcasts(v, i, v->out->rank, 0, *inner)
-                : !is_none(v, i))
+        if (weft_attrs_find(v->attrs, WEFT_ATTR_EPILOGUE) ? !broadcasts(v, i, v->out->rank, at)
+                                                          : !is_none(v, i))
             return false;
     return true;
 }
 
 /* The node computes along one axis, which must not be the batch axis. */
-static bool rule_along(const view *v, int64_t along, uint32_t *axis)
+static bool rule_along(const view *v, int64_t along, const spread *at)
 {
     uint32_t fixed;
-    *axis = v->in[0].axis;
     return v->first_in == 0 && rest_is_none(v, 1) && fix_axis(along, rank_in(v, 0), &fixed) &&
-           fixed != *axis;
+           fixed != at->axis;
 }
 
-static bool rule_axis_last(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_axis_last(const view *v, spread *at)
 {
-    (void)inner;
-    return rule_along(v, weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, -1), axis);
+    return rule_along(v, weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, -1), at);
 }
 
-static bool rule_axis_first(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_axis_first(const view *v, spread *at)
 {
-    (void)inner;
-    return rule_along(v, weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 0), axis);
+    return rule_along(v, weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 0), at);
 }
 
 /* A scale for the whole tensor, or one for each element along an axis. */
-static bool rule_quantize(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_quantize(const view *v, spread *at)
 {
     if (rank_in(v, 1) == 0)
-        return rule_first(v, axis, inner);
-    return rule_along(v, weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 1), axis);
+        return rule_first(v, at);
+    return rule_along(v, weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 1), at);
 }
 
-static bool rule_cum_sum(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_cum_sum(const view *v, spread *at)
 {
-    const int64_t *at;
+    const int64_t *along;
     uint32_t n;
-    (void)inner;
-    return get_ints(v, 1, WEFT_ATTR_AXIS, &at, &n) && n == 1 && rule_along(v, at[0], axis);
+    return get_ints(v, 1, WEFT_ATTR_AXIS, &along, &n) && n == 1 && rule_along(v, along[0], at);
 }
 
-static bool rule_layer_norm(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_layer_norm(const view *v, spread *at)
 {
     uint32_t from;
-    (void)inner;
-    *axis = v->in[0].axis;
-    return v->first_in == 0 && rest_is_none(v, 1) &&
+    return rule_first(v, at) &&
            fix_axis(weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, -1), rank_in(v, 0), &from) &&
-           *axis < from;
+           at->axis < from;
 }
 
-static bool rule_mean_variance_norm(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_mean_variance_norm(const view *v, spread *at)
 {
     const int64_t *axes;
     uint32_t n;
-    return rule_first(v, axis, inner) && get_ints(v, UINT32_MAX, WEFT_ATTR_AXES, &axes, &n) && n &&
-           is_outside(v, axes, n, *axis);
+    return rule_first(v, at) && get_ints(v, UINT32_MAX, WEFT_ATTR_AXES, &axes, &n) && n &&
+           is_outside(v, axes, n, at->axis);
 }
 
-static bool drop_axes(const view *v, const int64_t *axes, uint32_t n, bool keep, uint32_t *axis)
+static bool drop_axes(const view *v, const int64_t *axes, uint32_t n, bool keep, spread *at)
 {
     uint32_t before = 0;
-    if (!n || !is_outside(v, axes, n, v->in[0].axis))
+    if (!n || !is_outside(v, axes, n, at->axis))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t fixed = 0;
-        before += fix_axis(axes[i], rank_in(v, 0), &fixed) && fixed < v->in[0].axis;
+        before += fix_axis(axes[i], rank_in(v, 0), &fixed) && fixed < at->axis;
     }
-    *axis = v->in[0].axis - (keep ? 0 : before);
+    at->axis = (uint8_t)(at->axis - (keep ? 0 : before));
     return true;
 }
 
-static bool rule_reduce(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_reduce(const view *v, spread *at)
 {
     const int64_t *axes;
     uint32_t n;
-    (void)inner;
     return v->first_in == 0 && get_ints(v, 1, WEFT_ATTR_AXES, &axes, &n) &&
-           drop_axes(v, axes, n, weft_attrs_int(v->attrs, WEFT_ATTR_KEEPDIMS, 1), axis);
+           drop_axes(v, axes, n, weft_attrs_int(v->attrs, WEFT_ATTR_KEEPDIMS, 1), at);
 }
 
-static bool rule_arg(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_arg(const view *v, spread *at)
 {
     int64_t along = weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 0);
-    (void)inner;
-    return drop_axes(v, &along, 1, weft_attrs_int(v->attrs, WEFT_ATTR_KEEPDIMS, 1), axis);
+    return drop_axes(v, &along, 1, weft_attrs_int(v->attrs, WEFT_ATTR_KEEPDIMS, 1), at);
 }
 
-/* Batch axis of a GEMM's result: from operand 0 its rows or batch dims, from operand 1 its columns
- * or batch dims; the other operand must not depend on the batch. */
-static bool find_gemm_axis(const view *v, bool trans_a, bool trans_b, uint32_t *axis,
-                           const weft_dim *inner)
+/* Where a GEMM's result has the batch: from operand 0 in its rows or batch dims, from operand 1 in
+ * its columns or batch dims; the other operand must not depend on the batch. */
+static bool follow_gemm(const view *v, bool trans_a, bool trans_b, spread *at)
 {
     uint32_t rank = v->out->rank, i = v->first_in;
     uint32_t ra = rank_in(v, 0), rb = rank_in(v, 1), own = rank_in(v, i);
     if (i > 1 || ra < 2 || rb < 1 || (i == 1 && rb < 2))
         return false;
-    uint32_t from_end = own - v->first->axis; /* 1: last axis */
-    if (rb == 1) {
-        *axis = v->first->axis;
+    uint32_t from_end = own - at->axis; /* 1: last axis */
+    if (rb == 1)
         return i == 0 && from_end >= 2 && !trans_a && is_none(v, 1);
-    }
     if (from_end <= 2) {
         bool swapped = i == 0 ? trans_a : trans_b;
         bool is_last = (from_end == 1) != swapped;
-        *axis = i == 0 ? rank - 2 : rank - 1;
+        at->axis = (uint8_t)(i == 0 ? rank - 2 : rank - 1);
         /* Rows of operand 0, columns of operand 1; the sum over the inner dim mixes. */
         return is_last == (i == 1) && is_none(v, 1 - i);
     }
-    *axis = v->first->axis + rank - own;
-    return broadcasts(v, 1 - i, rank, *axis, *inner);
+    return shift_axis(v, rank, at) && broadcasts(v, 1 - i, rank, at);
 }
 
-static bool rule_matmul(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_matmul(const view *v, spread *at)
 {
-    if (!find_gemm_axis(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_A, 0),
-                        weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_B, 0), axis, inner))
+    if (!follow_gemm(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_A, 0),
+                     weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_B, 0), at))
         return false;
     for (uint32_t i = 2; i < v->n_in; i++)
-        if (!broadcasts(v, i, v->out->rank, *axis, *inner))
+        if (!broadcasts(v, i, v->out->rank, at))
             return false;
     return true;
 }
 
-static bool rule_gemm(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_gemm(const view *v, spread *at)
 {
-    return find_gemm_axis(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANSA, 0),
-                          weft_attrs_int(v->attrs, WEFT_ATTR_TRANSB, 0), axis, inner) &&
-           broadcasts(v, 2, 2, *axis, *inner);
+    return follow_gemm(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANSA, 0),
+                       weft_attrs_int(v->attrs, WEFT_ATTR_TRANSB, 0), at) &&
+           broadcasts(v, 2, 2, at);
 }
 
-static bool rule_matmul_integer(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_matmul_integer(const view *v, spread *at)
 {
     return rank_in(v, 2) == 0 && rank_in(v, 3) == 0 && rest_is_none(v, 2) &&
-           find_gemm_axis(v, false, false, axis, inner);
+           follow_gemm(v, false, false, at);
 }
 
 /* One element, or omitted. */
@@ -360,201 +369,183 @@ static bool is_single(const view *v, uint32_t i)
 
 /* As of a GEMM or convolution of operands 0 and 3; the scales, zero points and the bias are the
  * same for all requests. */
-static bool rule_qlinear_matmul(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_qlinear_matmul(const view *v, spread *at)
 {
-    uint32_t from_end = rank_in(v, 0) - v->in[0].axis;
+    uint32_t from_end = rank_in(v, 0) - at->axis;
     if (v->first_in != 0 || rank_in(v, 0) < 2 || from_end < 2)
         return false;
-    *axis = v->in[0].axis + v->out->rank - rank_in(v, 0);
     bool batched = rank_in(v, 3) > 2 && from_end > 2;
-    if (!is_single(v, WEFT_QLINEAR_A_SCALE) || !is_single(v, WEFT_QLINEAR_A_ZERO))
+    if (!shift_axis(v, v->out->rank, at) || !is_single(v, WEFT_QLINEAR_A_SCALE) ||
+        !is_single(v, WEFT_QLINEAR_A_ZERO))
         return false;
     for (uint32_t i = 1; i < v->n_in; i++)
-        if (i >= WEFT_QLINEAR_OPERANDS || (i == 3 && batched)
-                ? !broadcasts(v, i, v->out->rank, *axis, *inner)
-                : !is_none(v, i))
+        if (i >= WEFT_QLINEAR_OPERANDS || (i == 3 && batched) ? !broadcasts(v, i, v->out->rank, at)
+                                                              : !is_none(v, i))
             return false;
     return rank_in(v, 3) >= 2;
 }
 
-static bool rule_qlinear_conv(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_qlinear_conv(const view *v, spread *at)
 {
-    *axis = 0;
-    if (v->first_in != 0 || v->first->axis != 0)
+    if (v->first_in != 0 || at->axis != 0)
         return false;
     for (uint32_t i = 1; i < v->n_in; i++)
-        if (i < WEFT_QLINEAR_OPERANDS ? !is_none(v, i) : !broadcasts(v, i, v->out->rank, 0, *inner))
+        if (i < WEFT_QLINEAR_OPERANDS ? !is_none(v, i) : !broadcasts(v, i, v->out->rank, at))
             return false;
     return true;
 }
 
-static bool rule_attention(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_attention(const view *v, spread *at)
 {
-    *axis = 0;
     for (uint32_t i = 0; i < 3; i++)
-        if (v->in[i].kind != SPREAD_AXIS || v->in[i].axis != 0 || v->in[i].inner != *inner)
+        if (!is_at(v, i, 0, at))
             return false;
-    return broadcasts(v, 3, 4, 0, *inner);
+    at->axis = 0;
+    return broadcasts(v, 3, 4, at);
 }
 
-/* A reshape keeps row-major order: the batch is the axis that has the same number of elements
- * before it (product of outer dims) as in the operand. */
-static bool rule_reshape(const view *v, uint32_t *axis, weft_dim *inner)
+/* A reshape keeps row-major order: as many indices come before the batch in the result, those of
+ * the outer dims and `outer`, as in the operand. */
+static bool rule_reshape(const view *v, spread *at)
 {
     weft_dimpool *dims = v->a->dims;
-    weft_dim outer = 1, seen = 1;
+    weft_dim before = at->outer, each;
+    uint32_t k = 0;
     if (v->first_in != 0 || !rest_is_none(v, 1))
         return false;
-    for (uint32_t k = 0; k < v->first->axis; k++)
-        outer = weft_dim_mul(dims, outer, v->type[0]->dim[k]);
-    for (uint32_t k = 0; k < v->out->rank; k++) {
-        weft_dim d = v->out->dim[k];
-        if (seen == outer && mentions_batch(v->a, d)) {
-            *axis = k;
-            return weft_dim_div_exact(dims, d, v->a->batch, inner);
-        }
-        seen = weft_dim_mul(dims, seen, d);
-    }
-    return false;
+    for (uint32_t i = 0; i < at->axis; i++)
+        before = weft_dim_mul(dims, before, v->type[0]->dim[i]);
+    weft_dim seen = 1;
+    for (; k < v->out->rank && !mentions_batch(v->a, v->out->dim[k]); k++)
+        seen = weft_dim_mul(dims, seen, v->out->dim[k]);
+    at->axis = (uint8_t)k;
+    return k < v->out->rank && weft_dim_div_exact(dims, before, seen, &at->outer) &&
+           weft_dim_div_exact(dims, v->out->dim[k], v->a->batch, &each) &&
+           weft_dim_div_exact(dims, each, at->outer, &at->inner);
 }
 
-static bool rule_transpose(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_transpose(const view *v, spread *at)
 {
     const int64_t *perm;
-    uint32_t n, rank = rank_in(v, 0);
-    (void)inner;
+    uint32_t n, rank = rank_in(v, 0), from = at->axis;
     if (!get_ints(v, UINT32_MAX, WEFT_ATTR_PERM, &perm, &n))
         return false;
-    *axis = rank - 1 - v->first->axis;
+    at->axis = (uint8_t)(rank - 1 - from);
     for (uint32_t k = 0; k < n; k++)
-        if (perm[k] == v->first->axis || perm[k] + rank == v->first->axis)
-            *axis = k;
+        if (perm[k] == from || perm[k] + rank == from)
+            at->axis = (uint8_t)k;
     return n == 0 || n == rank;
 }
 
-static bool rule_concat(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_concat(const view *v, spread *at)
 {
     uint32_t along;
-    *axis = v->first->axis;
     if (!fix_axis(weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 0), v->out->rank, &along) ||
-        along == *axis)
+        along == at->axis)
         return false;
     for (uint32_t i = 0; i < v->n_in; i++)
-        if (v->in[i].kind != SPREAD_AXIS || v->in[i].axis != *axis || v->in[i].inner != *inner)
+        if (!is_at(v, i, at->axis, at))
             return false;
     return true;
 }
 
-static bool rule_slice(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_slice(const view *v, spread *at)
 {
     const int64_t *axes, *starts;
     uint32_t n, n_start;
-    if (!rule_first(v, axis, inner) || !get_ints(v, 3, WEFT_ATTR_AXES, &axes, &n))
+    if (!rule_first(v, at) || !get_ints(v, 3, WEFT_ATTR_AXES, &axes, &n))
         return false;
     if (axes)
-        return is_outside(v, axes, n, *axis);
+        return is_outside(v, axes, n, at->axis);
     /* Without axes, the first ones. */
-    return get_ints(v, 1, WEFT_ATTR_STARTS, &starts, &n_start) && n_start <= *axis;
+    return get_ints(v, 1, WEFT_ATTR_STARTS, &starts, &n_start) && n_start <= at->axis;
 }
 
-static bool rule_pad(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_pad(const view *v, spread *at)
 {
     const int64_t *pads, *axes;
     uint32_t n, n_axes, rank = rank_in(v, 0);
-    if (!rule_first(v, axis, inner) || !get_ints(v, 3, WEFT_ATTR_AXES, &axes, &n_axes))
+    if (!rule_first(v, at) || !get_ints(v, 3, WEFT_ATTR_AXES, &axes, &n_axes))
         return false;
     if (axes)
-        return is_outside(v, axes, n_axes, *axis);
-    return get_ints(v, 1, WEFT_ATTR_PADS, &pads, &n) && n == 2 * rank && pads[*axis] == 0 &&
-           pads[*axis + rank] == 0;
+        return is_outside(v, axes, n_axes, at->axis);
+    return get_ints(v, 1, WEFT_ATTR_PADS, &pads, &n) && n == 2 * rank && pads[at->axis] == 0 &&
+           pads[at->axis + rank] == 0;
 }
 
-static bool rule_gather(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_gather(const view *v, spread *at)
 {
-    uint32_t along;
-    (void)inner;
+    uint32_t along, from = at->axis;
     if (!fix_axis(weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 0), rank_in(v, 0), &along))
         return false;
     if (v->first_in == 1) {
-        *axis = along + v->first->axis;
+        at->axis = (uint8_t)(along + from);
         return true;
     }
-    *axis = v->first->axis < along ? v->first->axis : v->first->axis + rank_in(v, 1) - 1;
-    return v->first->axis != along && is_none(v, 1);
+    at->axis = (uint8_t)(from < along ? from : from + rank_in(v, 1) - 1);
+    return from != along && is_none(v, 1);
 }
 
-static bool rule_gather_elements(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_gather_elements(const view *v, spread *at)
 {
     uint32_t along;
-    *axis = v->first->axis;
-    return v->in[0].kind == SPREAD_AXIS && v->in[1].kind == SPREAD_AXIS && v->in[1].axis == *axis &&
-           v->in[1].inner == *inner &&
+    return is_at(v, 0, at->axis, at) && is_at(v, 1, at->axis, at) &&
            fix_axis(weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, 0), rank_in(v, 0), &along) &&
-           along != *axis;
+           along != at->axis;
 }
 
-static bool rule_gather_nd(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_gather_nd(const view *v, spread *at)
 {
     int64_t batch_dims = weft_attrs_int(v->attrs, WEFT_ATTR_BATCH_DIMS, 0);
-    *axis = v->first->axis;
     if (batch_dims == 0)
-        return is_none(v, 0) && *axis + 1 < rank_in(v, 1);
-    return *axis < batch_dims && v->in[0].kind == SPREAD_AXIS && v->in[1].kind == SPREAD_AXIS &&
-           v->in[1].axis == *axis && v->in[1].inner == *inner;
+        return is_none(v, 0) && at->axis + 1u < rank_in(v, 1);
+    return at->axis < batch_dims && is_at(v, 0, at->axis, at) && is_at(v, 1, at->axis, at);
 }
 
-static bool rule_one_hot(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_one_hot(const view *v, spread *at)
 {
     uint32_t along;
-    (void)inner;
     if (v->first_in != 0 || !rest_is_none(v, 1) ||
         !fix_axis(weft_attrs_int(v->attrs, WEFT_ATTR_AXIS, -1), v->out->rank, &along))
         return false;
-    *axis = v->first->axis + (v->first->axis >= along);
+    at->axis = (uint8_t)(at->axis + (at->axis >= along));
     return true;
 }
 
 /* A tile keeps the batch only if it repeats that axis once, which the check of the result's type
  * ensures. */
-static bool rule_expand(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_expand(const view *v, spread *at)
 {
-    (void)inner;
-    if (v->first_in != 0 || !rest_is_none(v, 1) || rank_in(v, 0) > v->out->rank)
-        return false;
-    *axis = v->first->axis + v->out->rank - rank_in(v, 0);
-    return true;
+    return rule_first(v, at) && shift_axis(v, v->out->rank, at);
 }
 
-static bool rule_trilu(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_trilu(const view *v, spread *at)
 {
-    return rule_first(v, axis, inner) && *axis + 2 < rank_in(v, 0);
+    return rule_first(v, at) && at->axis + 2u < rank_in(v, 0);
 }
 
 /* Operands and results are [..., batch, features]: the batch is the last but one axis. */
-static bool rule_recurrent(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_recurrent(const view *v, spread *at)
 {
-    *axis = v->out->rank - 2;
-    if (v->first_in != 0 || v->first->axis != 1 || v->out->rank < 2 ||
+    if (v->first_in != 0 || at->axis != 1 || v->out->rank < 2 ||
         weft_attrs_int(v->attrs, WEFT_ATTR_QUANTIZE_STATE, 0))
         return false;
     for (uint32_t i = 1; i < v->n_in; i++) {
         bool state = i == 5 || i == 6;
-        if (!is_none(v, i) && !((i == 4 && v->in[i].axis == 0) || (state && v->in[i].axis == 1)))
-            return false;
-        if (!is_none(v, i) && v->in[i].inner != *inner)
+        if (!is_none(v, i) && !(i == 4 && is_at(v, i, 0, at)) && !(state && is_at(v, i, 1, at)))
             return false;
     }
+    at->axis = (uint8_t)(v->out->rank - 2);
     return true;
 }
 
 /* Axis 0 numbers samples that do not mix; operands without it are parameters of all of them. */
-static bool rule_samples(const view *v, uint32_t *axis, weft_dim *inner)
+static bool rule_samples(const view *v, spread *at)
 {
-    *axis = 0;
     for (uint32_t i = 0; i < v->n_in; i++)
-        if (has_in(v, i) && !is_none(v, i) &&
-            (v->in[i].kind != SPREAD_AXIS || v->in[i].axis != 0 || v->in[i].inner != *inner))
+        if (has_in(v, i) && !is_none(v, i) && !is_at(v, i, 0, at))
             return false;
+    at->axis = 0;
     return true;
 }
 
@@ -567,13 +558,16 @@ static const rule_fn rules[WEFT_BATCH_COUNT] = {
 
 /* -- Nodes ------------------------------------------------------------------------------------ */
 
-/* A result of WEFT_T_FILL whose operands do not depend on the batch. */
-static spread spread_fill(analysis *a, const weft_ttype *t)
+/* A result of WEFT_T_FILL whose operands do not depend on the batch: constant along the axis. */
+static spread spread_fill(const view *v, const weft_op *op)
 {
-    spread s = {.kind = SPREAD_AXIS, .inner = 1};
-    while (s.axis < t->rank && !mentions_batch(a, t->dim[s.axis]))
+    analysis *a = v->a;
+    spread s = {.kind = SPREAD_AXIS, .constant = true, .outer = 1};
+    while (s.axis < v->out->rank && !mentions_batch(a, v->out->dim[s.axis]))
         s.axis++;
-    if (!fits(a, t, s.axis, 1))
+    if (s.axis >= v->out->rank ||
+        !weft_dim_div_exact(a->dims, v->out->dim[s.axis], a->batch, &s.inner) ||
+        (op->in_min > 0 && !broadcasts(v, 0, v->out->rank, &s)))
         s.kind = SPREAD_MIXED;
     return s;
 }
@@ -599,15 +593,15 @@ static spread spread_node(const view *v)
         if (op->traits & WEFT_T_RANDOM)
             return mixed;
         if ((op->traits & WEFT_T_FILL) && type_mentions(a, v->out))
-            return spread_fill(a, v->out);
+            return spread_fill(v, op);
         return attrs_mention(a, v->attrs) || type_mentions(a, v->out) ? mixed : none;
     }
     rule_fn rule = rules[op->batch];
-    uint32_t axis = 0;
-    weft_dim inner = v->first->inner;
-    if (!rule || (op->traits & WEFT_T_RANDOM) || v->n_in < op->in_min || !rule(v, &axis, &inner))
+    spread at = *v->first;
+    at.constant = false;
+    if (!rule || (op->traits & WEFT_T_RANDOM) || v->n_in < op->in_min || !rule(v, &at))
         return mixed;
-    return (spread){SPREAD_AXIS, (uint8_t)axis, inner};
+    return at;
 }
 
 static void visit(analysis *a, weft_node n)
@@ -644,7 +638,7 @@ static void visit(analysis *a, weft_node n)
         *to = s;
         /* In results of other ranks the batch axis has the same distance from the last axis. */
         to->axis = (uint8_t)(s.axis + t->rank - v.out->rank);
-        if ((s.kind == SPREAD_AXIS && !fits(a, t, to->axis, s.inner)) ||
+        if ((s.kind == SPREAD_AXIS && !fits(a, t, to)) ||
             (s.kind == SPREAD_NONE && type_mentions(a, t)))
             to->kind = SPREAD_MIXED;
     }
@@ -662,16 +656,18 @@ static bool is_batchable(analysis *a)
 {
     for (uint32_t i = 0; i < weft_graph_input_count(a->g); i++) {
         weft_val v = weft_graph_input(a->g, i);
-        if (!starts_with_batch(a, v) || !fits(a, weft_val_ttype(a->m, v), 0, 1))
+        spread *at = &a->of[v.i];
+        *at = (spread){.kind = SPREAD_AXIS, .outer = 1, .inner = 1};
+        if (!starts_with_batch(a, v) || !fits(a, weft_val_ttype(a->m, v), at))
             return false;
-        a->of[v.i] = (spread){SPREAD_AXIS, 0, 1};
     }
     WEFT_FOREACH_NODE (a->m, a->g, n)
         visit(a, n);
     for (uint32_t i = 0; i < weft_graph_output_count(a->g); i++) {
         weft_val v = weft_graph_output(a->g, i);
         spread s = a->of[v.i];
-        if (s.kind != SPREAD_AXIS || s.axis != 0 || s.inner != 1 || !starts_with_batch(a, v))
+        if (s.kind != SPREAD_AXIS || s.axis != 0 || s.outer != 1 || s.inner != 1 ||
+            !starts_with_batch(a, v))
             return false;
     }
     return true;

@@ -5,7 +5,8 @@
  *   compile PIPELINE TARGET MERGE N    N lines follow, each the path of an ONNX file; models are
  *                                      named m0, m1, ... PIPELINE: "cpu", or "plain" for no pass
  *                                      that rewrites a graph. MERGE: off, auto or exact.
- *     reply: a line for each program, NAME INPUTS OUTPUTS MODEL..., the models of a joint program
+ *     reply: a line for each program, NAME INPUTS OUTPUTS BATCHED MODEL...: 1 if requests may be
+ *     batched, and the models of a joint program
  *   run PROGRAM DRIVER THREADS N       N tensors follow: the program's inputs in order
  *     reply: the outputs in order
  *   kernels                            what ran: a line for each launch of the last run's program
@@ -53,7 +54,7 @@ static void reply_programs(const weft_bundle *b)
     printf("ok %u\n", b->n_program + b->n_joint);
     for (uint32_t i = 0; i < b->n_program + b->n_joint; i++) {
         const weft_bundle_program *p = &b->program[i];
-        printf("%s %u %u", p->name, p->n_input, p->n_output);
+        printf("%s %u %u %d", p->name, p->n_input, p->n_output, p->batch_symbol < p->n_symbol);
         for (uint32_t k = 0; k < p->n_part; k++)
             printf(" %s", b->program[p->part[k].program].name);
         printf("\n");

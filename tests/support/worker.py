@@ -34,6 +34,7 @@ class Worker:
     def __init__(self, program, env=None, restart_after=4000):
         self.program, self.env = program, dict(os.environ, OMP_WAIT_POLICY="passive", **(env or {}))
         self.process, self.served, self.restart_after = None, 0, restart_after
+        self.batched = set()
 
     def close(self):
         if self.process:
@@ -68,7 +69,8 @@ class Worker:
         raise Died(f"the process ended by signal {-code}" if code < 0 else f"the process ended with {code}")
 
     def compile(self, files, pipeline="cpu", target="cpu", merge="off"):
-        """Compiles ONNX files as models m0, m1, ...; {program: models of the joint program}."""
+        """Compiles ONNX files as models m0, m1, ...; {program: models of the joint program}. `batched`
+        has the names of those whose requests may be batched."""
         if self.process and self.served > self.restart_after:
             self.close()
         if not self.process:
@@ -76,7 +78,8 @@ class Worker:
         n = self._ask(f"compile {pipeline} {target} {merge} {len(files)}\n".encode()
                       + "".join(f"{f}\n" for f in files).encode())
         words = [self.process.stdout.readline().decode().split() for _ in range(n)]
-        return {w[0]: w[3:] for w in words}
+        self.batched = {w[0] for w in words if w[3] == "1"}
+        return {w[0]: w[4:] for w in words}
 
     def run(self, inputs, program="m0", driver="cpu", threads=1):
         """Runs a program of the last compile on a list of arrays; the list of its outputs."""

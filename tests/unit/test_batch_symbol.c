@@ -165,6 +165,68 @@ static void test_batch_symbol__follows_reshapes_and_transposes(void **state)
                               "\"y\" %3"));
 }
 
+static void test_batch_symbol__follows_the_batch_between_other_dims(void **state)
+{
+    static const char heads[] =
+        "  %1 : f32[?s,?b,4] = transpose %x {perm = [1, 0, 2]}\n"
+        "  %2 : f32[?s,?b * 2,2] = reshape %1 {shape = dims[?s, ?b * 2, 2]}\n"
+        "  %3 : f32[?b * 2,?s,2] = transpose %2 {perm = [1, 0, 2]}\n"
+        "  %4 : f32[?b * 2,?s,?s] = matmul %3, %3 {trans_b = 1}\n"
+        "  %5 : f32[?b * 2,?s,2] = matmul %4, %3\n"
+        "  %6 : f32[?s,?b * 2,2] = transpose %5 {perm = [1, 0, 2]}\n"
+        "  %7 : f32[?b * ?s,4] = reshape %6 {shape = dims[?s * ?b, 4]}\n"
+        "  %8 : f32[?b * ?s,4] = gemm %7, $w, $v\n";
+    static const struct {
+        const char *nodes;
+        bool batched;
+    } end[] = {
+        /* As nn.MultiheadAttention does. */
+        {"  %9 : f32[?s,?b,4] = reshape %8 {shape = dims[?s, ?b, 4]}\n"
+         "  %10 : f32[?b,?s,4] = transpose %9 {perm = [1, 0, 2]}\n",
+         true},
+        /* The rows of a request are not next to each other. */
+        {"  %10 : f32[?b,?s,4] = reshape %8 {shape = dims[?b, ?s, 4]}\n", false},
+        /* Rows in another order than those of x. */
+        {"  %9 : f32[?b * ?s,4] = reshape %x {shape = dims[?b * ?s, 4]}\n"
+         "  %11 : f32[?b * ?s,4] = add %8, %9\n"
+         "  %10 : f32[?b,?s,4] = reshape %11 {shape = dims[?b, ?s, 4]}\n",
+         false},
+        {"  %9 : f32[?b * ?s,4] = reshape %1 {shape = dims[?b * ?s, 4]}\n"
+         "  %11 : f32[?b * ?s,4] = add %8, %9\n"
+         "  %12 : f32[?s,?b,4] = reshape %11 {shape = dims[?s, ?b, 4]}\n"
+         "  %10 : f32[?b,?s,4] = transpose %12 {perm = [1, 0, 2]}\n",
+         true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof end / sizeof end[0]; i++) {
+        char text[2000];
+        snprintf(text, sizeof text, "%s%s", heads, end[i].nodes);
+        assert_int_equal(is_batchable("%x : f32[?b,?s,4]", text, "\"y\" %10"), end[i].batched);
+    }
+}
+
+static void test_batch_symbol__takes_constants_along_the_batch(void **state)
+{
+    (void)state;
+    /* Zeros where nothing is masked; [b * 2] of the fill and of the mask are the same indices. */
+    static const char mask[] =
+        "  %1 : f32[?b,2,?s] = expand %m {shape = dims[?b, 2, ?s]}\n"
+        "  %2 : f32[?b * 2,?s] = reshape %1 {shape = dims[?b * 2, ?s]}\n"
+        "  %3 : f32[?b * 2,?s] = constant_of_shape {dtype = f32, shape = dims[?b * 2, ?s], value = "
+        "0.0}\n"
+        "  %4 : f32[?b * 2,?s] = add %3, %2\n"
+        "  %5 : f32[?b,2,?s] = reshape %4 {shape = dims[?b, 2, ?s]}\n";
+    assert_true(is_batchable("%m : f32[?b,1,?s]", mask, "\"y\" %5"));
+    /* Not a constant: each request would get its own element. */
+    assert_false(is_batchable("%x : f32[?b,4]",
+                              "  %1 : f32[?b] = range {start = dims[0], limit = dims[?b], delta = "
+                              "dims[1], dtype = f32}\n"
+                              "  %2 : f32[?b,1] = reshape %1 {shape = dims[?b, 1]}\n"
+                              "  %3 : f32[?b,4] = expand %2 {shape = dims[?b, 4]}\n"
+                              "  %4 : f32[?b,4] = add %x, %3\n",
+                              "\"y\" %4"));
+}
+
 static void test_batch_symbol__takes_tables_and_masks(void **state)
 {
     (void)state;
@@ -212,6 +274,8 @@ int main(void)
         cmocka_unit_test(test_batch_symbol__goes_through_layers),
         cmocka_unit_test(test_batch_symbol__stops_where_requests_mix),
         cmocka_unit_test(test_batch_symbol__follows_reshapes_and_transposes),
+        cmocka_unit_test(test_batch_symbol__follows_the_batch_between_other_dims),
+        cmocka_unit_test(test_batch_symbol__takes_constants_along_the_batch),
         cmocka_unit_test(test_batch_symbol__takes_tables_and_masks),
         cmocka_unit_test(test_batch_symbol__goes_through_recurrent_layers),
     };
