@@ -257,6 +257,28 @@ static weft_err join_reshapes(match *k)
     return to_reshape(k, weft_node_in(k->m, first, 0));
 }
 
+/* reshape (matmul (reshape x [a, b, k] to [a*b, k]) w) to [a, b, n] ==> matmul x w */
+static weft_err drop_flat_rows(match *k)
+{
+    weft_node gemm = weft_match__maker(k->m, in(k, 0), WEFT_OP_MATMUL);
+    weft_val flat = gemm.i ? weft_node_in(k->m, gemm, 0) : (weft_val){0};
+    weft_node first = flat.i ? weft_match__maker(k->m, flat, WEFT_OP_RESHAPE) : (weft_node){0};
+    if (!first.i || weft_rewrite__sole_user(k->g, in(k, 0)).i == 0)
+        return WEFT_ERR_OK;
+    weft_val x = weft_node_in(k->m, first, 0), w = weft_node_in(k->m, gemm, 1);
+    const weft_ttype *from = type_of(k, x), *to = type_of(k, result(k));
+    weft_attrs kept = weft_node_attrs(k->m, gemm);
+    if (type_of(k, flat)->rank != 2 || from->rank < 3 || from->rank != to->rank ||
+        memcmp(from->dim, to->dim, (from->rank - 1) * sizeof from->dim[0]) != 0 ||
+        from->dim[from->rank - 1] != type_of(k, flat)->dim[1] ||
+        to->dim[to->rank - 1] != type_of(k, in(k, 0))->dim[1] || type_of(k, w)->rank != 2 ||
+        weft_attrs_int(kept, WEFT_ATTR_TRANS_A, 0) ||
+        (weft_node_in(k->m, gemm, 2).i && type_of(k, weft_node_in(k->m, gemm, 2))->rank > 1))
+        return WEFT_ERR_OK;
+    weft_val operand[3] = {x, w, weft_node_in(k->m, gemm, 2)};
+    return replace_by_new(k, WEFT_OP_MATMUL, operand, operand[2].i ? 3 : 2, kept.at, kept.n);
+}
+
 /* slice that takes everything ==> x: same type, and all steps forward */
 static weft_err drop_whole_slice(match *k)
 {
