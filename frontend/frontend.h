@@ -29,10 +29,15 @@ typedef struct weft_import_options {
     const weft_import_value *value;
     size_t n_value;
     bool allow_hard_links; /* external data with more than one link */
+    /* The model becomes one of several heads of a graph: its outputs are called HEAD/NAME. `into`:
+     * the graph of the heads before, whose inputs this head shares by name; NULL: the first. */
+    const char *head;
+    weft_graph *into;
 } weft_import_options;
 
-/* Reads one ONNX file into a new graph of `m` (graph stage). UNSUP: operators, attributes or types
- * are not supported; one run reports all of them. */
+/* Reads one ONNX file into a new graph of `m` (graph stage), or adds it to `options->into`, which
+ * is left incomplete by a failure. UNSUP: operators, attributes or types are not supported; one run
+ * reports all of them. */
 WEFT_MUST_USE weft_err weft_import_onnx(weft_module *m, const char *path,
                                         const weft_import_options *options, weft_diag *diag,
                                         weft_graph **out);

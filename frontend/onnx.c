@@ -45,6 +45,11 @@ static char *name_of_file(weft_arena *arena, const char *path)
 
 static weft_err create_graph(weft_onnx_ctx *cx)
 {
+    cx->g = cx->options ? cx->options->into : NULL;
+    if (cx->g) {
+        cx->n_earlier = weft_graph_symbol_count(cx->g);
+        return WEFT_ERR_OK;
+    }
     const char *given = cx->options ? cx->options->graph_name : NULL;
     const char *base = given ? given : name_of_file(cx->arena, cx->file);
     const char *name = base;
@@ -83,13 +88,15 @@ static bool names_are_apart(const weft_onnx_ctx *cx, const Onnx__ModelProto *mod
         return false;
     weft_module *m = weft_module_create(0);
     weft_diag *diag = weft_diag_create();
+    weft_import_options alone = cx->options ? *cx->options : (weft_import_options){0};
+    alone.into = NULL;
     weft_onnx_ctx probe = {.m = m,
                            .diag = diag,
                            .file = cx->file,
                            .dir = cx->dir,
                            .bytes = cx->bytes,
                            .len = cx->len,
-                           .options = cx->options,
+                           .options = &alone,
                            .apart = true};
     bool apart = m && diag && run_import(&probe) == WEFT_ERR_OK && !probe.related;
     weft_diag_destroy(diag);

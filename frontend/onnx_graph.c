@@ -199,12 +199,44 @@ static weft_err fix_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v,
     return WEFT_ERR_OK;
 }
 
+/* The input of that name of the heads before; none: they have no such input. */
+static weft_val earlier_input(const weft_onnx_ctx *cx, const char *name)
+{
+    for (uint32_t i = 0; cx->options && cx->options->into && i < weft_graph_input_count(cx->g); i++)
+        if (strcmp(weft_graph_input_name(cx->g, i), name) == 0)
+            return weft_graph_input(cx->g, i);
+    return (weft_val){0};
+}
+
+/* Checks that the input has the type of that of the heads before. */
+static weft_err share_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
+                            weft_val earlier)
+{
+    const weft_ttype *type = weft_val_ttype(cx->m, earlier);
+    bool is_tensor = v->type && v->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
+                     v->type->tensor_type && v->type->tensor_type->shape;
+    const Onnx__TypeProto__Tensor *t = is_tensor ? v->type->tensor_type : NULL;
+    const char *name = "none";
+    bool same = t && weft_onnx__dtype(t->elem_type, &name) == (weft_dtype)type->dtype &&
+                t->shape->n_dim == type->rank;
+    for (size_t i = 0; same && i < t->shape->n_dim; i++)
+        same = weft_onnx__share_dim(cx, t->shape, i, v->name, type->dim[i]);
+    return same ? WEFT_ERR_OK
+                : weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                                  "input \"%s\" has another type, size or bounds than that of the "
+                                  "heads before",
+                                  v->name);
+}
+
 static weft_err make_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
                            weft_val *out)
 {
     const weft_import_value *value = find_value(cx, v->name);
     if (value)
         return fix_input(cx, v, value, where, out);
+    *out = earlier_input(cx, v->name);
+    if (out->i)
+        return share_input(cx, v, where, *out);
     weft_ttype type;
     WEFT_TRY(read_type(cx, v, where, &type));
     *out = weft_graph_add_input(cx->g, v->name, weft_type_intern(cx->m, &type));
@@ -330,7 +362,9 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                    name);
         n++;
         WEFT_TRY(weft_onnx__note_failure(cx, check_output(cx, v, e->val, where)));
-        weft_graph_add_output(cx->g, name, e->val);
+        const char *head = cx->options ? cx->options->head : NULL;
+        weft_graph_add_output(
+            cx->g, head ? weft_arena_printf(cx->arena, "%s/%s", head, name) : name, e->val);
     }
     if (n == 0 && cx->failed == WEFT_ERR_OK)
         return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, (weft_where){.file = cx->file},

@@ -160,9 +160,10 @@ typedef struct weft_onnx_ctx {
     uint32_t n_known_nodes;
     WEFT_VEC(weft_onnx_external) external;
     WEFT_VEC(weft_onnx_symbol) symbols;
-    bool apart;     /* an axis with the name of an earlier axis of the same input is its own */
-    bool related;   /* the model relates axes that `apart` separates */
-    bool has_batch; /* a symbol was taken for the batch */
+    uint32_t n_earlier; /* symbols that the graph has of the heads before */
+    bool apart;         /* an axis with the name of an earlier axis of the same input is its own */
+    bool related;       /* the model relates axes that `apart` separates */
+    bool has_batch;     /* a symbol was taken for the batch */
     weft_onnx_fn *fn;
     uint32_t n_fn;
     weft_names *fn_names; /* id i: fn[i - 1] */
@@ -214,6 +215,10 @@ WEFT_MUST_USE weft_err weft_onnx__dim(weft_onnx_ctx *cx, const Onnx__TensorShape
                                       weft_dim *out);
 /* INPUT: the options bound a symbolic dimension that the model does not have. */
 WEFT_MUST_USE weft_err weft_onnx__check_dims(weft_onnx_ctx *cx);
+/* The axis of an input that an earlier head has, with dim `earlier`: false if the two differ. An
+ * axis that is symbolic here has that dim, whatever its name. */
+bool weft_onnx__share_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, size_t axis,
+                          const char *input, weft_dim earlier);
 /* Whether an input has one name on several axes. */
 bool weft_onnx__repeats_names(const Onnx__GraphProto *graph);
 /* Whether a requirement of the graph relates two axes that have one name in the file. */

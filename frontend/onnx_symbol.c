@@ -76,6 +76,19 @@ static const char *unique_name(const weft_onnx_ctx *cx, const char *name)
     return unique;
 }
 
+/* The symbol of the heads before that has this name and these bounds; 0: there is none. */
+static weft_dim earlier_symbol(const weft_onnx_ctx *cx, const char *name, int64_t lo, int64_t hi)
+{
+    for (uint32_t i = 0; i < cx->n_earlier; i++) {
+        weft_dim dim = weft_graph_symbol_dim(cx->g, i);
+        int64_t own_lo, own_hi;
+        weft_dim_bounds(weft_module_dims(cx->m), dim, &own_lo, &own_hi);
+        if (strcmp(weft_graph_symbol_name(cx->g, i), name) == 0 && own_lo == lo && own_hi == hi)
+            return dim;
+    }
+    return 0;
+}
+
 static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, const char *axis, int64_t lowest,
                             weft_where where, weft_dim *out)
 {
@@ -104,7 +117,9 @@ static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, const char *ax
                                    (long long)hi);
     }
     weft_onnx_symbol symbol = {.param = param, .axis = axis};
-    symbol.dim = lo == hi ? lo : weft_graph_symbol(cx->g, unique_name(cx, name), lo, hi);
+    symbol.dim = lo == hi ? lo : earlier_symbol(cx, name, lo, hi);
+    if (lo != hi && symbol.dim == 0)
+        symbol.dim = weft_graph_symbol(cx->g, unique_name(cx, name), lo, hi);
     WEFT_VEC_PUSH(cx->arena, &cx->symbols, symbol);
     *out = symbol.dim;
     return WEFT_ERR_OK;
@@ -129,6 +144,30 @@ weft_err weft_onnx__dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, 
         lowest = 1;
     }
     return make_symbol(cx, param, own, lowest, where, out);
+}
+
+bool weft_onnx__share_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, size_t axis,
+                          const char *input, weft_dim earlier)
+{
+    const Onnx__TensorShapeProto__Dimension *d = shape->dim[axis];
+    if (is_constant(d))
+        return d->dim_value == earlier;
+    const char *param = param_of(d);
+    const char *own = weft_arena_printf(cx->arena, "%s_%zu", input, axis);
+    if (param && !find_option(cx, own) && !(cx->apart && repeats_earlier(shape, axis)))
+        own = NULL;
+    cx->has_batch = cx->has_batch || axis == 0;
+    for (uint32_t i = 0; i < cx->symbols.len; i++)
+        if (same_text(cx->symbols.at[i].param, param) && same_text(cx->symbols.at[i].axis, own))
+            return cx->symbols.at[i].dim == earlier;
+    const weft_import_dim *option = find_option(cx, own ? own : param);
+    int64_t lo, hi;
+    weft_dim_bounds(weft_module_dims(cx->m), earlier, &lo, &hi);
+    if (option && (option->lo != lo || option->hi != hi))
+        return false;
+    weft_onnx_symbol symbol = {.param = param, .axis = own, .dim = earlier};
+    WEFT_VEC_PUSH(cx->arena, &cx->symbols, symbol);
+    return true;
 }
 
 weft_err weft_onnx__check_dims(weft_onnx_ctx *cx)

@@ -136,6 +136,8 @@ typedef struct weft_merge_set {
 
 /* Zero-initialised: the defaults. */
 typedef struct weft_pass_options {
+    const char *const *alone; /* names of models that are merged with no other */
+    size_t n_alone;
     const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
     const int64_t *batch; /* buckets of the batch symbol; NULL: 1, 2, 4, 8 */
     size_t n_batch;

@@ -32,7 +32,7 @@ typedef struct weft_set_value {
 
 typedef struct weft_set_model {
     const char *name;
-    const char *file;    /* ONNX file, resolved against the set file's folder; NULL: profile only */
+    const char *file;    /* ONNX file, resolved against the set file's folder; NULL: none */
     const char *profile; /* CSV file with measurements, resolved likewise; NULL: none */
     double slo_us;       /* p99 latency target; 0: none */
     double rate_per_s;   /* expected requests per second; 0: not given */
@@ -41,6 +41,10 @@ typedef struct weft_set_model {
     size_t n_dim;
     const weft_set_value *value;
     size_t n_value;
+    /* Models of the set with files, in place of a file: the model answers what they answer for one
+     * input. */
+    const struct weft_set_model *const *head;
+    size_t n_head;
     uint32_t line; /* in the set file, for messages */
 } weft_set_model;
 

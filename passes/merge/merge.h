@@ -74,6 +74,8 @@ bool weft_merge__is_weight(const weft_module *m, weft_val v); /* false for none 
 /* A GEMM (matmul or convolution) of an activation by a weight: the nodes that merging is for. */
 bool weft_merge__is_gemm(const weft_module *m, weft_node n);
 /* The batch symbol of a model; 0: the model cannot be batched. */
+/* A model that the options leave alone, or that is no model. */
+bool weft_merge__is_alone(const weft_pass_options *options, const weft_graph *g);
 weft_dim weft_merge__batch(const weft_graph *g);
 
 #endif

@@ -9,6 +9,14 @@
 
 #include <string.h>
 
+bool weft_merge__is_alone(const weft_pass_options *options, const weft_graph *g)
+{
+    for (size_t i = 0; i < options->n_alone; i++)
+        if (strcmp(options->alone[i], weft_graph_name(g)) == 0)
+            return true;
+    return !weft_graph_is_model(g);
+}
+
 weft_dim weft_merge__batch(const weft_graph *g)
 {
     uint32_t which = weft_graph_batch_symbol(g);

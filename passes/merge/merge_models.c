@@ -155,7 +155,7 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     x.model = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x.model);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *one = weft_graph_at(m, i);
-        if (weft_graph_is_model(one) && !has_bodies(one) && weft_merge__batch(one) != 0)
+        if (!weft_merge__is_alone(o, one) && !has_bodies(one) && weft_merge__batch(one) != 0)
             x.model[x.n++] = one;
     }
     for (size_t i = 0; o->set && i < o->n_set; i++)

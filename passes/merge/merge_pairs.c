@@ -130,7 +130,8 @@ void weft_merge__measure_pairs(weft_passctx *cx, weft_module *m)
         for (uint32_t k = i + 1; k < n && log->pairs.len < PAIRS_MAX; k++) {
             weft_graph *a = weft_graph_at(m, i), *b = weft_graph_at(m, k);
             uint64_t cells = (uint64_t)weft_graph_node_count(a) * weft_graph_node_count(b);
-            if (!weft_graph_is_model(a) || !weft_graph_is_model(b) || cells > left)
+            if (weft_merge__is_alone(cx->options, a) || weft_merge__is_alone(cx->options, b) ||
+                cells > left)
                 continue;
             left -= cells;
             measure_pair(&x, a, b);

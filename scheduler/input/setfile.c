@@ -15,11 +15,14 @@
 enum {
     MODELS_MAX = 16384,
     VARIANTS_MAX = 256,
+    HEADS_MAX = 256,
     PATH_BYTES_MAX = 4096,
 };
 
 typedef struct raw_model {
     char *name, *file, *profile, *slo, *rate, *admission;
+    char **heads;
+    uint32_t n_heads;
 } raw_model;
 
 typedef struct raw_variant {
@@ -46,6 +49,10 @@ typedef struct raw_set {
 
 #define OPT (CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL)
 
+static const cyaml_schema_value_t head_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, WEFT_SET_NAME_MAX),
+};
+
 static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_model, name, 1, WEFT_SET_NAME_MAX),
     CYAML_FIELD_STRING_PTR("file", OPT, raw_model, file, 1, PATH_BYTES_MAX),
@@ -53,6 +60,11 @@ static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("slo", OPT, raw_model, slo, 1, 64),
     CYAML_FIELD_STRING_PTR("rate", OPT, raw_model, rate, 1, 64),
     CYAML_FIELD_STRING_PTR("admission", OPT, raw_model, admission, 1, 64),
+    {.key = "heads",
+     .data_offset = offsetof(raw_model, heads),
+     .count_offset = offsetof(raw_model, n_heads),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(OPT, char *, &head_schema, 1, HEADS_MAX)}},
     CYAML_FIELD_IGNORE("dims", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_IGNORE("values", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_END,
@@ -288,9 +300,11 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
         return refuse_name(rd, where, "model");
     if (!add_name(rd, raw->name, 0))
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "model name appears twice");
-    if (!raw->file && !raw->profile)
+    if (raw->file && raw->n_heads)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "model has 'file' and 'heads'");
+    if (!raw->file && !raw->profile && !raw->n_heads)
         return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
-                               "model has neither 'file' nor 'profile'");
+                               "model has neither 'file' nor 'heads' nor 'profile'");
     WEFT_TRY(read_target(rd, where, raw->slo, raw->rate, &model.slo_us, &model.rate_per_s));
     WEFT_TRY(read_admission(rd, where, raw->admission, &model));
     model.file = resolve_path(rd, raw->file);
@@ -298,6 +312,33 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
     WEFT_TRY(read_dims(rd, node, &model));
     WEFT_TRY(read_values(rd, node, &model));
     *out = model;
+    return WEFT_ERR_OK;
+}
+
+/* Finds the models that `heads` names: each once, with a file. */
+static weft_err read_heads(reader *rd, const raw_model *raw, const weft_set_model *models, size_t n,
+                           weft_set_model *out)
+{
+    weft_where where = {.file = rd->yaml->file, .item = raw->name, .line = out->line};
+    const weft_set_model **head = weft_arena_array(rd->arena, raw->n_heads, sizeof *head);
+    for (uint32_t i = 0; i < raw->n_heads; i++) {
+        for (size_t k = 0; k < n && !head[i]; k++)
+            if (strcmp(models[k].name, raw->heads[i]) == 0)
+                head[i] = &models[k];
+        if (!head[i] || !head[i]->file)
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                                   "head '%s' is not a model of this set with a 'file'",
+                                   raw->heads[i]);
+        for (uint32_t k = 0; k < i; k++)
+            if (head[k] == head[i])
+                return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "head '%s' appears twice",
+                                       raw->heads[i]);
+    }
+    if (raw->n_heads && (out->n_dim || out->n_value))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "'dims' and 'values' are those of the heads");
+    out->head = head;
+    out->n_head = raw->n_heads;
     return WEFT_ERR_OK;
 }
 
@@ -361,6 +402,8 @@ static weft_err read_set(reader *rd, weft_set *out)
     const yaml_node_t *models = weft_yaml__get(rd->yaml, root, "models");
     for (size_t i = 0; i < set.n_model; i++)
         WEFT_TRY(read_model(rd, &raw->models[i], weft_yaml__at(rd->yaml, models, i), &model[i]));
+    for (size_t i = 0; i < set.n_model; i++)
+        WEFT_TRY(read_heads(rd, &raw->models[i], model, set.n_model, &model[i]));
     weft_set_app *app = weft_arena_array(rd->arena, set.n_app, sizeof *app);
     const yaml_node_t *apps = weft_yaml__get(rd->yaml, root, "apps");
     for (size_t i = 0; i < set.n_app; i++)

@@ -96,6 +96,32 @@ static void test_setfile__default_layout_is_weft(void **state)
     assert_int_equal(set.n_app, 0);
 }
 
+static void test_setfile__heads_are_models_of_the_set(void **state)
+{
+    (void)state;
+    weft_set set;
+    assert_int_equal(load("models:\n"
+                          "  - {name: all, heads: [b, a], slo: 5ms}\n"
+                          "  - {name: a, file: a.onnx}\n"
+                          "  - {name: b, file: b.onnx}\n",
+                          &set),
+                     WEFT_ERR_OK);
+    assert_int_equal(set.model[0].n_head, 2);
+    assert_ptr_equal(set.model[0].head[0], &set.model[2]);
+    assert_ptr_equal(set.model[0].head[1], &set.model[1]);
+    assert_null(set.model[0].file);
+    assert_int_equal(set.model[1].n_head, 0);
+#define HEADS "models:\n  - {name: a, file: a.onnx}\n  - {name: p, profile: p.csv}\n"
+    expect_refusal(HEADS "  - {name: x, heads: [a, c]}\n", 4, "'c' is not a model");
+    expect_refusal(HEADS "  - {name: x, heads: [a, p]}\n", 4, "'p' is not a model");
+    expect_refusal(HEADS "  - {name: x, heads: [x]}\n", 4, "'x' is not a model");
+    expect_refusal(HEADS "  - {name: x, heads: [a, a]}\n", 4, "twice");
+    expect_refusal(HEADS "  - {name: x, file: x.onnx, heads: [a]}\n", 4, "'file' and 'heads'");
+    expect_refusal(HEADS "  - {name: x, heads: [a], dims: {s: 3}}\n", 4, "those of the heads");
+    expect_refusal(HEADS "  - {name: x, heads: []}\n", 0, "");
+#undef HEADS
+}
+
 #define ONE "models:\n  - name: a\n    file: a.onnx\n"
 
 static void test_setfile__refuses_unknown_keys_with_line(void **state)
@@ -110,7 +136,7 @@ static void test_setfile__refuses_missing_keys(void **state)
 {
     (void)state;
     expect_refusal("models:\n  - file: a.onnx\n", 0, "name");
-    expect_refusal("models:\n  - name: a\n", 2, "neither 'file' nor 'profile'");
+    expect_refusal("models:\n  - name: a\n", 2, "neither 'file' nor 'heads' nor 'profile'");
     expect_refusal("apps: []\n", 0, "models");
     expect_refusal("models: []\n", 0, "");
     expect_refusal("", 0, "empty");
@@ -248,6 +274,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_setfile__reads_all_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_setfile__default_layout_is_weft, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_setfile__heads_are_models_of_the_set, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_setfile__refuses_unknown_keys_with_line, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_setfile__refuses_missing_keys, set_up, tear_down),

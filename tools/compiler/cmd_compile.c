@@ -394,6 +394,9 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     if (o->pipeline.run.pass.merge_tolerance > 0)
         WEFT_TRY(measure_tolerance(o, &import, arena, diag));
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
+    /* They have the nodes of their heads, and would be found alike. */
+    o->pipeline.run.pass.alone = sources->with_heads;
+    o->pipeline.run.pass.n_alone = sources->n_with_heads;
     if (o->plan)
         WEFT_TRY(weft_tool_follow_plan(o->plan, sources, &o->pipeline, arena, diag));
     size_t n = 0;

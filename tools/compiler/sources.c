@@ -2,6 +2,7 @@
 #include "tools/compiler/sources.h"
 
 #include "base/file.h"
+#include "tools/profile/set_import.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -93,31 +94,22 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
     weft_set *set = weft_arena_alloc(arena, sizeof *set);
     WEFT_TRY(weft_set_load(path, arena, diag, set));
     s->model = weft_arena_array(arena, set->n_model + 1, sizeof *s->model);
+    s->with_heads = weft_arena_array(arena, set->n_model + 1, sizeof *s->with_heads);
     s->set_file = path;
     s->set = set;
     uint32_t n = 0;
     for (size_t i = 0; i < set->n_model; i++) {
         const weft_set_model *model = &set->model[i];
-        if (!model->file) {
+        if (!model->file && !model->n_head) {
             weft_diag_warn(diag, (weft_where){.file = path, .item = model->name},
                            "known by its profile only: not compiled");
             continue;
         }
-        weft_import_options options = *import;
-        weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
-        for (size_t k = 0; k < model->n_dim; k++)
-            dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
-        options.graph_name = model->name;
-        options.dim = dim;
-        options.n_dim = model->n_dim;
-        weft_import_value *value = weft_arena_array(arena, model->n_value + 1, sizeof *value);
-        for (size_t k = 0; k < model->n_value; k++)
-            value[k] = (weft_import_value){model->value[k].name, model->value[k].x,
-                                           model->value[k].n, model->value[k].is_list};
-        options.value = value;
-        options.n_value = model->n_value;
-        WEFT_TRY(import_one(s, model->file, &options, diag));
+        weft_graph *g = NULL;
+        WEFT_TRY(weft_tool_import_model(s->module, model, import, arena, diag, &g));
         s->model[n++] = model;
+        if (model->n_head)
+            s->with_heads[s->n_with_heads++] = model->name;
     }
     if (n == 0)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},

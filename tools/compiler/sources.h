@@ -18,6 +18,8 @@ typedef struct weft_tool_sources {
     const char *set_file; /* the set file or text IR file; NULL: ONNX files on the command line */
     const weft_set *set;  /* NULL: not from a set file */
     const weft_set_model **model; /* indexed by graph; NULL: not from a set file */
+    const char **with_heads;      /* names of models that run others as heads */
+    size_t n_with_heads;
 } weft_tool_sources;
 
 /* Loads one set file (.yaml, .yml), one text IR file, or ONNX files. Names of models must

@@ -1,8 +1,8 @@
 /* Estimated profiles of models over slices and batch sizes, and profiles recorded in files. */
 #include "tools/profile/profiles.h"
 
-#include "frontend/frontend.h"
 #include "ir/bundle.h"
+#include "tools/profile/set_import.h"
 
 #include <string.h>
 
@@ -226,11 +226,7 @@ static weft_err lower_model(const weft_tool_pipeline *pipeline, const weft_set_m
                             const weft_gpu *gpu, weft_arena *arena, weft_diag *diag, weft_module *m,
                             weft_graph **out)
 {
-    weft_import_dim *dim = weft_arena_array(arena, model->n_dim + 1, sizeof *dim);
-    for (size_t k = 0; k < model->n_dim; k++)
-        dim[k] = (weft_import_dim){model->dim[k].name, model->dim[k].lo, model->dim[k].hi};
-    weft_import_options import = {.graph_name = model->name, .dim = dim, .n_dim = model->n_dim};
-    WEFT_TRY(weft_import_onnx(m, model->file, &import, diag, out));
+    WEFT_TRY(weft_tool_import_model(m, model, &(weft_import_options){0}, arena, diag, out));
     return weft_tool_pipeline_lower(pipeline, m, gpu, diag);
 }
 
@@ -351,6 +347,7 @@ weft_err weft_tool_bundle_families(const weft_set *set, const char *path, weft_a
     return WEFT_ERR_OK;
 }
 
+/* NULL: it has heads and no profile. */
 static const char *recorded_path(const weft_set_model *model)
 {
     return model->profile ? model->profile : model->file;
@@ -363,9 +360,11 @@ weft_err weft_tool_set_families(const weft_set *set, weft_arena *arena, weft_dia
         const char *path = recorded_path(&set->model[i]);
         weft_file_kind kind = WEFT_FILE_TEXT;
         size_t k = 0;
-        while (k < i && strcmp(recorded_path(&set->model[k]), path) != 0)
+        while (k < i && !(path && recorded_path(&set->model[k]) &&
+                          strcmp(recorded_path(&set->model[k]), path) == 0))
             k++;
-        WEFT_TRY(weft_tool_sniff(path, diag, &kind));
+        if (path)
+            WEFT_TRY(weft_tool_sniff(path, diag, &kind));
         if (k == i && kind == WEFT_FILE_BUNDLE)
             WEFT_TRY(weft_tool_bundle_families(set, path, arena, diag, out));
     }
@@ -379,7 +378,8 @@ weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *m
     const char *path = recorded_path(model);
     weft_file_kind kind = WEFT_FILE_TEXT;
     *found = model->profile != NULL;
-    WEFT_TRY(weft_tool_sniff(path, diag, &kind));
+    if (path)
+        WEFT_TRY(weft_tool_sniff(path, diag, &kind));
     if (kind != WEFT_FILE_BUNDLE)
         return *found ? weft_profile_load(path, set->profile_layout, model->name, arena, diag, out)
                       : WEFT_ERR_OK;
