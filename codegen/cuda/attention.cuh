@@ -325,7 +325,10 @@ template <class T, int HEAD, int WIDTH, int WARPS, int ROWS, int KEYS, class Mas
 __device__ inline void attention(const attention_head<T> &h, int row0, const Mask &mask)
 {
     /* Fewer keys if f32 tiles would exceed 48 KiB. */
-    const int FEWER = WIDTH > 128 || (WIDTH > 64 && ROWS > 32) ? 16 : KEYS;
+    const int LD = WIDTH + 4, ROOM = (48 << 10) / (int)sizeof(f32) - ROWS * LD;
+    const int FEWER = KEYS * LD + ROWS * (KEYS + 4) <= ROOM           ? KEYS
+                      : KEYS > 32 && 32 * LD + ROWS * (32 + 4) <= ROOM ? 32
+                                                                      : 16;
     if constexpr (has_mma<T>::yes)
         attention_mma<T, HEAD, WIDTH, WARPS, KEYS>(h, row0, mask);
     else

@@ -6,6 +6,13 @@ out=$1
 here=$(dirname "${BASH_SOURCE[0]}")
 command -v "${WEFT_DOUBLE_CXX:-c++}" >/dev/null || { echo "no C++ compiler"; exit 77; }
 mkdir -p "$out"
+# Without a double of it, and without NVRTC itself.
+code=0
+"$WEFT" compile "$here/small.wir" --target sm_90 -o "$out/first.weft" 2>"$out/log" || code=$?
+if [ "$code" -ne 0 ] && grep -q "NVRTC, the compiler of CUDA kernels, is not here" "$out/log"; then
+    echo "no NVRTC: skipped"
+    exit 77
+fi
 rm -f "$out"/*
 pair() { # NAME SOURCE OPTIONS...
     "$WEFT" compile "$2" "${@:3}" -o "$out/$1.cpu.weft"

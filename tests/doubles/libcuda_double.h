@@ -151,12 +151,15 @@ struct weft_cuda_event {
     double at_us;
 };
 
+typedef struct weft_cuda_ptx weft_cuda_ptx;
+
 typedef struct weft_cuda_library {
     weft_object o;
     const weft_double_kernel *kernel;
     unsigned *order; /* of the emulation: the thread that runs first */
     const char *(*fault)(void);
     weft_double_touch_fn *touch; /* called for each access; NULL: not watched */
+    weft_cuda_ptx *ptx;          /* NULL: a shared object */
 } weft_cuda_library;
 
 struct weft_cuda_kernel {
@@ -223,6 +226,8 @@ bool weft_memory__is_device(uintptr_t at);
 bool weft_memory__is_pinned(uintptr_t at);
 /* Address range of all device memory allocated so far. */
 void weft_memory__bounds(uintptr_t *from, uintptr_t *to);
+/* The live allocations of the devices, at most `room`; returns how many. */
+size_t weft_memory__live(weft_double_span *out, size_t room);
 /* Reports and frees all remaining allocations of a device. */
 void weft_memory__end(int device);
 void weft_memory__reset(void);
@@ -261,5 +266,16 @@ weft_cu_result weft_kernel__work(weft_work *out, const char *call, void *kernel,
                                  const unsigned grid[3], const unsigned block[3],
                                  unsigned shared_bytes, void **param, void **extra);
 weft_cu_result weft_kernel__run(weft_work *w);
+
+/* -- PTX ----------------------------------------------------------------------------------------
+ */
+
+bool weft_ptx__is(const void *image);
+/* Refuses PTX for a higher capability (90). */
+weft_cu_result weft_ptx__load(const char *text, int capability, weft_cuda_ptx **out);
+void weft_ptx__unload(weft_cuda_ptx *p);
+const weft_double_kernel *weft_ptx__kernels(const weft_cuda_ptx *p); /* ends with name NULL */
+/* The interpreter's fault; NULL: none. */
+const char *weft_ptx__run(weft_cuda_ptx *p, const weft_work *w, void **param);
 
 #endif

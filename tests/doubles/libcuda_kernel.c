@@ -1,5 +1,5 @@
 /* Test double of libcuda.so.1: images, kernels, launches. An image contains a shared object with
- * the kernels, compiled for the host. */
+ * the kernels, compiled for the host, or is PTX (libcuda_ptx.c). */
 #include "libcuda_double.h"
 
 #include <dlfcn.h>
@@ -87,6 +87,26 @@ static void end_library(weft_object *o)
     for (weft_object *k = W.object; k; k = k->next)
         if (k->kind == WEFT_KERNEL && ((weft_cuda_kernel *)k)->library == lib)
             k->dead = true;
+    weft_ptx__unload(lib->ptx);
+    lib->ptx = NULL;
+}
+
+static weft_cu_result load_ptx(weft_cuda_library **out, const char *text)
+{
+    weft_cuda_ptx *ptx;
+    weft_cu_result r =
+        weft_ptx__load(text, weft_cuda__device()->major * 10 + weft_cuda__device()->minor, &ptx);
+    if (r)
+        return r;
+    weft_cuda_library *lib = weft_cuda__make(WEFT_LIBRARY, sizeof *lib, end_library);
+    if (!lib) {
+        weft_ptx__unload(ptx);
+        return WEFT_CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    lib->ptx = ptx;
+    lib->kernel = weft_ptx__kernels(ptx);
+    *out = lib;
+    return 0;
 }
 
 static weft_cu_result load(weft_cuda_library **out, const weft_double_image *image)
@@ -123,7 +143,7 @@ weft_cu_result cuLibraryLoadData(weft_cu_library *out, const void *image, unsign
         r = WEFT_CUDA_ERROR_INVALID_VALUE;
     weft_cuda_library *lib = NULL;
     if (!r)
-        r = load(&lib, image);
+        r = weft_ptx__is(image) ? load_ptx(&lib, image) : load(&lib, image);
     if (!r)
         *out = (weft_cu_library)lib;
     return weft_cuda__leave(r, "cuLibraryLoadData", "%u", lib ? lib->o.serial : 0);
@@ -302,6 +322,12 @@ weft_cu_result weft_kernel__run(weft_work *w)
     unsigned n = k->of->n_param < 256 ? k->of->n_param : 256;
     for (unsigned i = 0; i < n; i++)
         param[i] = w->arg + i * PARAM_ROOM;
+    if (lib->ptx) {
+        const char *wrong = weft_ptx__run(lib->ptx, w, param);
+        if (wrong)
+            weft_double_mistake("%s", wrong);
+        return wrong ? WEFT_CUDA_ERROR_ILLEGAL_ADDRESS : 0;
+    }
     *lib->order = (unsigned)weft_double_number("THREADS_LAST_FIRST", 0);
     weft_double_touch_fn nobody = lib->touch ? *lib->touch : NULL;
     if (lib->touch) {

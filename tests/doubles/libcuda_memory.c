@@ -105,6 +105,16 @@ void weft_memory__bounds(uintptr_t *from, uintptr_t *to)
     *to = rooms[DEVICE].next;
 }
 
+size_t weft_memory__live(weft_double_span *out, size_t n)
+{
+    const room *r = &rooms[DEVICE];
+    size_t found = 0;
+    for (size_t i = 0; i < r->n && found < n; i++)
+        if (r->b[i].live)
+            out[found++] = (weft_double_span){r->b[i].at, r->b[i].bytes};
+    return found;
+}
+
 static bool check(const room *r, const char *what, uintptr_t at, size_t bytes)
 {
     const block *b = is_in(r, at) ? find(r, at) : NULL;

@@ -16,9 +16,8 @@ static int n_bundles;
 
 /* -- Results ----------------------------------------------------------------------------------- */
 
-static void test_drv_cuda__equals_the_cpu(void **state)
+static void compare_all(void)
 {
-    (void)state;
     uint32_t n_joint = 0;
     for (int i = 0; i < n_bundles; i += 2) {
         subject s;
@@ -33,6 +32,22 @@ static void test_drv_cuda__equals_the_cpu(void **state)
     }
     tolerance = 1e-4;
     assert_true(n_bundles == 2 || n_joint >= 7);
+}
+
+static void test_drv_cuda__equals_the_cpu(void **state)
+{
+    (void)state;
+    compare_all();
+}
+
+/* Bundles of the real NVRTC: a later device takes their PTX, which the double interprets. */
+static void test_drv_cuda__interprets_ptx(void **state)
+{
+    (void)state;
+    setenv("WEFT_DOUBLE_ARCH", "100", 1);
+    setenv("WEFT_DOUBLE_PTX_RACES", "1", 1);
+    compare_all();
+    unsetenv("WEFT_DOUBLE_PTX_RACES");
 }
 
 /* Runs nodes of graphs in the order of their launches instead of the reverse order. */
@@ -607,6 +622,7 @@ int main(int argc, char **argv)
         T(refuses_old_drivers),
         T(refuses_drivers_that_lack_functions),
         T(runs_without_graphs),
+        T(interprets_ptx),
     };
     const struct CMUnitTest bare[] = {
         cmocka_unit_test(test_drv_cuda__says_that_there_is_no_driver),

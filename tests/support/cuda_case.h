@@ -54,8 +54,8 @@ static inline void cuda_case_check(const cuda_case *c, weft_err err)
 /* Reads kernel-stage text and compiles it; tf32: GEMMs of f32 may round to TF32. */
 static inline cuda_case *cuda_case_start_as(const char *text, bool tf32)
 {
-    if (WEFT_CXX[0] == '\0') {
-        print_message("no C++ compiler was found when this was built\n");
+    if (cuda_host_missing()) {
+        print_message("%s\n", cuda_host_missing());
         skip();
     }
     cuda_case *c = calloc(1, sizeof *c);
@@ -337,7 +337,7 @@ typedef struct cuda_case_spec {
     bool exact;       /* results have the reference's bits */
 } cuda_case_spec;
 
-/* Runs graph `index` on random inputs in both orders of threads and compares all outputs. */
+/* Runs graph `index` on random inputs in each order of threads and compares all outputs. */
 static inline void cuda_case_verify(cuda_case *c, uint32_t index, const cuda_case_spec *spec)
 {
     weft_graph *g = weft_graph_at(c->m, index);
@@ -372,7 +372,7 @@ static inline void cuda_case_verify(cuda_case *c, uint32_t index, const cuda_cas
     }
     weft_arena *arena = weft_arena_create(0);
     cuda_case_check(c, weft_graph_eval(g, in, n_in, arena, c->diag, want, n_out));
-    for (unsigned order = 0; order < 2; order++) {
+    for (unsigned order = 0; order < CUDA_HOST_ORDERS; order++) {
         cuda_case_go(c, index, in, spec->shift, order, have);
         for (uint32_t o = 0; o < n_out && spec->exact; o++)
             if (memcmp(have[o].data, want[o].data, weft_tensor_bytes(&want[o])) != 0)
