@@ -90,6 +90,13 @@ WEFT_MUST_USE weft_err weft_session_prepare(weft_session *session, const weft_te
 WEFT_MUST_USE weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
                                         weft_diag *diag, weft_tensor *out, uint32_t n_out);
 
+/* The next runs need not compute these outputs, bit i for output i (those from 64 on are always
+ * computed): launches that no other output needs do not run, and run() gives tensors without
+ * elements for them. Devices with memory of their own compute them nevertheless. 0: all are wanted.
+ */
+enum { WEFT_SKIPPED_OUTPUTS_MAX = 64 };
+void weft_session_skip(weft_session *session, uint64_t outputs);
+
 /* Mean time of a launch over the runs since profiling was switched on. */
 typedef struct weft_launch_time {
     uint32_t launch;     /* index in the program */

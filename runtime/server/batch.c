@@ -232,6 +232,15 @@ static void compose_input(const router_batch *b, const weft_bundle_program *p, u
         weft_wire__add_chunk(out, (const char *)last->data + row * (size_t)(last->dim[0] - 1), row);
 }
 
+/* Outputs that no request of the batch asks for. */
+static uint64_t skipped(const router_batch *b)
+{
+    uint64_t all = b->n > 0 ? UINT64_MAX : 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        all &= b->request[i]->skip;
+    return all;
+}
+
 bool weft_batch__compose(const router_model *model, const router_batch *batch, uint32_t n_batch,
                          const weft_wire_tensor *empty, weft_wire_out *out)
 {
@@ -246,6 +255,8 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
     }
     if (!weft_wire__begin(out, WEFT_WIRE_RUN, n_input, n_chunk))
         return false;
+    /* A joint program has the outputs of several models. */
+    out->head.skip = empty ? 0 : skipped(&batch[0]);
     for (uint32_t k = 0; k < n_batch; k++) {
         const weft_bundle_program *p = model[batch[k].model].program;
         for (uint32_t i = 0; i < p->n_input; i++, at++)
@@ -277,7 +288,7 @@ static bool give_one(const router_model *model, const router_batch *batch, weft_
 {
     size_t total = 0, at = 0;
     for (uint32_t i = 0; i < n_tensor; i++) {
-        size_t part = rows_bytes(model, batch, &tensor[i], r->rows);
+        size_t part = weft_request__asks(r, i) ? rows_bytes(model, batch, &tensor[i], r->rows) : 0;
         if (part == SIZE_MAX)
             return false;
         total += (part + 63) / 64 * 64;
@@ -288,6 +299,11 @@ static bool give_one(const router_model *model, const router_batch *batch, weft_
     for (uint32_t i = 0; i < n_tensor; i++) {
         const weft_wire_tensor *t = &tensor[i];
         size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
+        if (!weft_request__asks(r, i)) {
+            r->out[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = 1};
+            payload += all;
+            continue;
+        }
         size_t part = rows_bytes(model, batch, t, r->rows);
         r->out[i] =
             (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = r->out_data + at};

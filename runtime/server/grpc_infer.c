@@ -255,6 +255,7 @@ static bool read_output(reader *r, const infer_output *output)
             return fail(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
     }
     r->infer->output[r->infer->n_output++] = at;
+    weft_request__ask(r->infer->request, at);
     return true;
 }
 
@@ -264,6 +265,8 @@ static bool read_outputs(reader *r)
     const weft_bundle_program *p = r->infer->program;
     if (in->n_outputs > p->n_output)
         return fail(r, WEFT_ANSWER_INVALID, "more outputs are asked for than the model has");
+    if (in->n_outputs)
+        weft_request__ask_none(r->infer->request, p->n_output);
     for (size_t i = 0; i < in->n_outputs; i++)
         if (!read_output(r, in->outputs[i]))
             return false;

@@ -304,6 +304,7 @@ static bool add_output(weft_oip__reader *r, const char *name, const weft_oip__pa
         return weft_oip__refuse(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
     int binary = given->binary >= 0 ? given->binary : r->root.binary_output;
     r->infer->output[r->infer->n_output++] = (weft_oip_output){.at = at, .binary = binary > 0};
+    weft_request__ask(r->infer->request, at);
     return true;
 }
 
@@ -338,9 +339,12 @@ static bool read_outputs(weft_oip__reader *r)
         r->json.at = r->outputs;
         if (!weft_oip__enter(r, '[', "'outputs' must be an array"))
             return false;
+        weft_request__ask_none(r->infer->request, r->infer->program->n_output);
         while (weft_json__next(&r->json, ']', &first))
             if (!read_output(r))
                 return false;
+        if (first)
+            r->infer->request->skip = 0; /* an empty list: all */
     }
     for (uint32_t k = 0; k < r->infer->program->n_output && first; k++)
         r->infer->output[r->infer->n_output++] =

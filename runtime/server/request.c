@@ -28,6 +28,23 @@ void weft_request__destroy(weft_request *request)
     free(request);
 }
 
+void weft_request__ask_none(weft_request *request, uint32_t n_output)
+{
+    request->skip =
+        n_output < WEFT_SKIPPED_OUTPUTS_MAX ? ((uint64_t)1 << n_output) - 1 : UINT64_MAX;
+}
+
+void weft_request__ask(weft_request *request, uint32_t output)
+{
+    if (output < WEFT_SKIPPED_OUTPUTS_MAX)
+        request->skip &= ~((uint64_t)1 << output);
+}
+
+bool weft_request__asks(const weft_request *request, uint32_t output)
+{
+    return output >= WEFT_SKIPPED_OUTPUTS_MAX || !(request->skip >> output & 1);
+}
+
 void weft_request__set_answer(weft_request *request, weft_answer answer, const char *fmt, ...)
 {
     va_list ap;

@@ -321,6 +321,7 @@ typedef struct weft_request {
     weft_app_choice chosen;
     weft_origin origin;
     bool by_weight; /* its client named no version: weft_router__choose did */
+    uint64_t skip;  /* outputs that are not asked for, bit i for output i; `out` is empty there */
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
     void *user;
@@ -348,6 +349,11 @@ typedef struct weft_request {
 /* With arrays for the inputs and outputs of the model. NULL: out of memory. */
 weft_request *weft_request__create(const weft_model_ref *model);
 void weft_request__destroy(weft_request *request);
+/* None of the model's outputs is asked for, as long as weft_request__ask adds none; a new request
+ * asks for all. */
+void weft_request__ask_none(weft_request *request, uint32_t n_output);
+void weft_request__ask(weft_request *request, uint32_t output);
+bool weft_request__asks(const weft_request *request, uint32_t output);
 
 /* -- Statistics ----------------------------------------------------------------------------- */
 
@@ -672,6 +678,7 @@ typedef struct weft_wire_head {
     uint32_t pad;
     uint64_t payload_bytes;
     uint64_t input_ns, infer_ns, output_ns;
+    uint64_t skip; /* outputs that nobody asks for: weft_session_skip */
 } weft_wire_head;
 
 typedef struct weft_wire_tensor {

@@ -115,7 +115,8 @@ static bool send_outputs(worker *w, weft_wire_head head, const weft_tensor *out,
         weft_wire_tensor *t = &message.tensor[i];
         *t = (weft_wire_tensor){.dtype = out[i].dtype, .rank = out[i].rank};
         memcpy(t->dim, out[i].dim, sizeof t->dim);
-        weft_wire__add_chunk(&message, out[i].data, weft_tensor_bytes(&out[i]));
+        if (weft_tensor_bytes(&out[i]) > 0)
+            weft_wire__add_chunk(&message, out[i].data, weft_tensor_bytes(&out[i]));
     }
     bool ok = false;
     if (!shared || !share(w, &message, &ok))
@@ -200,6 +201,7 @@ static bool run_session(worker *w, weft_session *session, weft_wire_head head,
     if (ok) {
         uint64_t start_ns = weft_clock__now_ns();
         weft_diag_clear(w->diag);
+        weft_session_skip(session, head.skip);
         weft_err err = weft_session_run(session, in, head.n_tensor, w->diag, out, n_out);
         head.kind = WEFT_WIRE_DONE;
         head.infer_ns = weft_clock__now_ns() - start_ns;

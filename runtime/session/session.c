@@ -88,6 +88,7 @@ void weft_session_close(weft_session *session)
         weft_session__close_device(session);
     if (session->scratch)
         weft_arena_destroy(session->scratch);
+    free(session->idle);
     free(session->symbol);
     free(session->dynamic);
     free(session->input);
@@ -115,6 +116,8 @@ static weft_err run_profiled(weft_session *s, weft_specialisation *spec, weft_di
         weft_specialisation_launch *l = &spec->launch[i];
         double start = weft_session__now_us();
         weft_err err = WEFT_ERR_OK;
+        if (s->idle && s->idle[i])
+            continue;
         if (l->run)
             err = l->run(l->state, l->arg);
         else if (l->dynamic)
@@ -138,6 +141,8 @@ static weft_err run_launches(weft_session *s, weft_specialisation *spec, weft_di
         return run_profiled(s, spec, diag);
     const weft_specialisation_launch *l = spec->launch;
     for (uint32_t i = 0; i < s->program->n_launch; i++, l++) {
+        if (s->idle && s->idle[i])
+            continue;
         if (l->run) {
             weft_err err = l->run(l->state, l->arg);
             if (err != WEFT_ERR_OK)
@@ -149,11 +154,59 @@ static weft_err run_launches(weft_session *s, weft_specialisation *spec, weft_di
     return WEFT_ERR_OK;
 }
 
+static bool is_skipped(const weft_session *s, uint32_t output)
+{
+    return s->idle && output < WEFT_SKIPPED_OUTPUTS_MAX && (s->skip >> output & 1);
+}
+
+/* Marks the launches of which no wanted output needs a result. */
+static void find_idle(weft_session *s, bool *needed)
+{
+    const weft_bundle_program *p = s->program;
+    for (uint32_t i = 0; i < p->n_output; i++)
+        if (!is_skipped(s, i))
+            needed[p->output[i].value] = true;
+    for (uint32_t i = p->n_launch; i-- > 0;) {
+        const weft_bundle_launch *l = &p->launch[i];
+        bool runs = false;
+        for (uint32_t k = 0; k < l->n_out; k++)
+            runs = runs || needed[l->out[k]];
+        s->idle[i] = !runs;
+        for (uint32_t k = 0; runs && k < l->n_in; k++)
+            if (l->in[k])
+                needed[l->in[k]] = true;
+    }
+}
+
+void weft_session_skip(weft_session *session, uint64_t outputs)
+{
+    weft_session *s = session;
+    if (s->skip == outputs || s->engine->driver->device_ops)
+        return;
+    free(s->idle);
+    s->skip = outputs;
+    s->idle = outputs ? calloc((size_t)s->program->n_launch + 1, sizeof *s->idle) : NULL;
+    /* Without memory everything is computed. */
+    bool *needed = s->idle ? calloc((size_t)s->program->n_value + 1, sizeof *needed) : NULL;
+    if (needed) {
+        find_idle(s, needed);
+    } else {
+        free(s->idle);
+        s->idle = NULL;
+        s->skip = 0;
+    }
+    free(needed);
+}
+
 static void give_outputs(weft_session *s, weft_specialisation *spec, weft_tensor *out)
 {
     for (uint32_t i = 0; i < s->program->n_output; i++) {
         uint32_t v = s->program->output[i].value;
         const weft_specialisation_value *value = &spec->value[v];
+        if (is_skipped(s, i)) {
+            out[i] = (weft_tensor){.dtype = s->program->value[v - 1].type.dtype, .rank = 1};
+            continue;
+        }
         if (value->place == WEFT_PLACE_DYNAMIC) {
             out[i] = s->dynamic[v].tensor;
             continue;

@@ -43,6 +43,58 @@ static void test_session__any_batch_inside_the_range(void **state)
     finish_world(&w);
 }
 
+/* x -> relu -> (exp, sigmoid): what only an unwanted output needs does not run. */
+static void test_session__skips_what_nobody_asks_for(void **state)
+{
+    (void)state;
+    world w;
+    init_world(&w);
+    int64_t d[2] = {3, 5};
+    weft_tensor got[3];
+    uint32_t x = add_input(&w, make_tensor(&w, WEFT_DTYPE_F32, 2, d)), v[3];
+    static const weft_op_id op[3] = {WEFT_OP_RELU, WEFT_OP_EXP, WEFT_OP_SIGMOID};
+    for (int i = 0; i < 3; i++) {
+        v[i] = add_value(&w, WEFT_DTYPE_F32, 0, 2, d);
+        add_launch(&w, op[i], (weft_attrs){0}, i == 0 ? &x : &v[0], 1, v[i]);
+    }
+    add_output(&w, v[1]);
+    add_output(&w, v[2]);
+    add_output(&w, x);
+    open_world(&w, 1);
+    /* By mask: which launches run. */
+    static const struct {
+        uint64_t skip;
+        bool runs[3];
+    } row[] = {{0, {true, true, true}},           {1, {true, false, true}},
+               {2, {true, true, false}},          {3, {false, false, false}},
+               {7, {false, false, false}},        {4, {true, true, true}},
+               {~UINT64_C(7), {true, true, true}}};
+    const float *in = w.in[0].data;
+    for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+        uint32_t n;
+        weft_session_skip(w.session, row[r].skip);
+        weft_session_profile(w.session, true);
+        assert_int_equal(weft_session_run(w.session, w.in, 1, w.diag, got, 3), WEFT_ERR_OK);
+        const weft_launch_time *time = weft_session_times(w.session, &n);
+        assert_int_equal(n, 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(time[i].time_us > 0, row[r].runs[i]);
+            if (row[r].skip >> i & 1) {
+                assert_int_equal(got[i].dtype, WEFT_DTYPE_F32);
+                assert_int_equal(weft_tensor_numel(&got[i]), 0);
+                continue;
+            }
+            const float *y = got[i].data;
+            for (int k = 0; k < 15; k++) {
+                float a = in[k] > 0 ? in[k] : 0;
+                float want = i == 0 ? expf(a) : i == 1 ? 1 / (1 + expf(-a)) : in[k];
+                assert_true(fabsf(y[k] - want) < 1e-5f);
+            }
+        }
+    }
+    finish_world(&w);
+}
+
 static void test_session__shapes_that_data_tells(void **state)
 {
     (void)state;
@@ -229,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_session__any_batch_inside_the_range),
+        cmocka_unit_test(test_session__skips_what_nobody_asks_for),
         cmocka_unit_test(test_session__shapes_that_data_tells),
         cmocka_unit_test(test_session__joins_without_copies),
         cmocka_unit_test(test_session__memory_limit_holds),

@@ -148,6 +148,19 @@ static const char *file_of(const options *o, const char *name)
     return NULL;
 }
 
+/* Outputs that no option names, for weft_session_skip. */
+static uint64_t find_unused(const options *o, const weft_bundle_program *p)
+{
+    uint64_t unused = 0;
+    for (uint32_t i = 0; i < p->n_output && i < WEFT_SKIPPED_OUTPUTS_MAX; i++) {
+        bool used = file_of(o, p->output[i].name) != NULL;
+        for (size_t k = 0; k < o->expect.n; k++)
+            used = used || strcmp(o->expect.at[k].name, p->output[i].name) == 0;
+        unused |= (uint64_t)!used << i;
+    }
+    return unused;
+}
+
 static weft_err save_outputs(const options *o, const weft_bundle_program *p, const weft_tensor *out,
                              weft_diag *diag)
 {
@@ -187,6 +200,8 @@ static weft_err run_session(const options *o, weft_session *session, weft_arena 
     weft_tensor *in = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *in);
     weft_tensor *out = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *out);
     WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
+    if (!o->json && o->output.n + o->expect.n > 0)
+        weft_session_skip(session, find_unused(o, p));
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
     WEFT_TRY(save_outputs(o, p, out, diag));
     json_t *compared = o->json ? json_array() : NULL;
