@@ -105,10 +105,17 @@ typedef struct weft_merge_model_group {
     uint32_t n_model;
 } weft_merge_model_group;
 
+/* Models that have no joint program: of a group with each other, or one that is in no group. */
+typedef struct weft_merge_apart {
+    weft_merge_model_group models;
+    const char *reason;
+} weft_merge_apart;
+
 typedef struct weft_merge_log {
     weft_arena *arena; /* set by the caller; owns all below */
     WEFT_VEC(weft_merge_row) rows;
     WEFT_VEC(weft_merge_model_group) model_groups; /* of two models and more */
+    WEFT_VEC(weft_merge_apart) apart;
     bool want_pairs; /* set by the caller: measure every two models, which takes seconds */
     WEFT_VEC(weft_merge_pair) pairs;
     /* Weights replaced by others within merge_tolerance, and the largest difference of an element.

@@ -45,6 +45,19 @@ weft_merger weft_merge__open(weft_passctx *cx, weft_graph *const *model, uint32_
     return g;
 }
 
+/* Adds models without a joint program to the log. */
+static void note_apart(weft_passctx *cx, weft_graph *const *model, uint32_t n, const char *reason)
+{
+    weft_merge_log *log = cx->options->merge_log;
+    if (!log)
+        return;
+    const char **name = weft_arena_array(log->arena, n, sizeof *name);
+    for (uint32_t i = 0; i < n; i++)
+        name[i] = weft_arena_strdup(log->arena, weft_graph_name(model[i]));
+    weft_merge_apart one = {{name, n}, reason};
+    WEFT_VEC_PUSH(log->arena, &log->apart, one);
+}
+
 static bool merge_models(weft_passctx *cx, const weft_merge_set *set, weft_graph *const *model,
                          uint32_t n)
 {
@@ -54,9 +67,15 @@ static bool merge_models(weft_passctx *cx, const weft_merge_set *set, weft_graph
     uint32_t gemm_columns = 0;
     double saved_us = 0;
     uint32_t fewer = weft_beam__search(&g, 0, &saved_us, &gemm_columns);
-    bool wanted =
-        weft_merge__is_exact(&g) ? gemm_columns > 0 : fewer > 0 && weft_merge__is_worth_it(&g);
-    wanted = wanted && weft_rewrite__allow(cx);
+    const char *why = gemm_columns == 0          ? "no GEMMs of theirs correspond in shape and type"
+                      : weft_merge__is_exact(&g) ? NULL
+                      : fewer == 0 ? "no strategy gains for any of their corresponding GEMMs"
+                      : weft_merge__is_worth_it(&g)
+                          ? NULL
+                          : "too little is saved of the time of all their GEMMs";
+    if (why)
+        note_apart(cx, model, n, why);
+    bool wanted = !why && weft_rewrite__allow(cx);
     if (wanted) {
         weft_merge__build(&g);
         weft_graph_set_limit(g.joint, weft_merge__find_limit(&g));
@@ -81,6 +100,7 @@ typedef struct merging {
     weft_graph **model; /* those that can be merged */
     uint32_t n;
     WEFT_VEC(weft_model_group) done; /* merged, or not worth it */
+    bool *grouped;                   /* by graph: matched with other models */
     bool changed;
 } merging;
 
@@ -95,6 +115,8 @@ static bool merge_group(merging *x, const weft_merge_set *set, weft_model_group 
     for (size_t i = 0; i < x->done.len; i++)
         if (are_equal(&x->done.at[i], &group))
             return true;
+    for (uint32_t i = 0; i < group.n; i++)
+        x->grouped[weft_graph_index(group.model[i])] |= group.n > 1;
     bool merged = group.n > 1 && merge_models(x->cx, set, group.model, group.n);
     WEFT_VEC_PUSH(x->cx->scratch, &x->done, group);
     x->changed = x->changed || merged;
@@ -155,13 +177,28 @@ static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
     x.model = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x.model);
     for (uint32_t i = 0; i < n; i++) {
         weft_graph *one = weft_graph_at(m, i);
-        if (!weft_merge__is_alone(o, one) && !has_bodies(one) && weft_merge__batch(one) != 0)
+        const char *why = weft_merge__is_alone(o, one) ? "it has the heads of other models"
+                          : has_bodies(one)            ? "it has If, Loop or Scan"
+                          : weft_merge__batch(one) == 0
+                              ? "its requests cannot be batched: its outputs are not known to have "
+                                "a row for each row of its inputs"
+                              : NULL;
+        if (!why)
             x.model[x.n++] = one;
+        else if (weft_graph_is_model(one))
+            note_apart(cx, &one, 1, why);
     }
+    x.grouped = weft_arena_array(cx->scratch, (size_t)n + 1, sizeof *x.grouped);
     for (size_t i = 0; o->set && i < o->n_set; i++)
         merge_set(&x, &o->set[i]);
     if (!o->set)
         merge_any(&x, NULL, x.model, x.n);
+    for (uint32_t i = 0; i < x.n; i++)
+        if (!x.grouped[weft_graph_index(x.model[i])])
+            note_apart(cx, &x.model[i], 1,
+                       o->set ? "the plan places no model on its slice that is like it"
+                              : "no other model has like operators with related weights, nor a "
+                                "GEMM by a weight of it");
     *changed = x.changed;
     return WEFT_ERR_OK;
 }

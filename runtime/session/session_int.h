@@ -130,8 +130,8 @@ struct weft_session {
     int64_t *known;        /* of a body: per symbol, its value in the program around it, or -1 */
     weft_diag *diag;       /* of the run in progress */
     double stop_us; /* the run in progress ends at this time of weft_session__now_us; 0: none */
-    uint64_t skip; /* outputs that are not wanted: weft_session_skip */
-    bool *idle;    /* per launch: not to be run; NULL: all are */
+    uint64_t skip;  /* outputs that are not wanted: weft_session_skip */
+    bool *idle;     /* per launch: not to be run; NULL: all are */
     /* Profile. */
     bool keep_nan; /* the run is repeated because its kernels lost NaN */
     bool profile;

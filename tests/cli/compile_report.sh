@@ -11,6 +11,8 @@ jq -e '[.pairs[] | select(.similarity > 0.9)] | length == 1 and .[0].architectur
 jq -e '(.merges | length) > 0 and all(.merges[]; (.candidates | length) > 0 and .reason != ""
     and (.strategy | type) == "string")' a.json >/dev/null || die "$(shown a.json)"
 jq -e '.groups == [["digits_cnn", "digits_parity"]]' a.json >/dev/null || die "$(shown a.json)"
+jq -e '[.apart[].models] == [["digits_attn"]] and (.apart[0].reason | length) > 20' a.json >/dev/null ||
+    die "$(shown a.json)"
 [ "$(wc -l <a.csv)" -eq 4 ] || die "$(shown a.csv)"
 has a.csv digits_cnn,digits_parity,0.9
 has a.dot '#f6b26b'

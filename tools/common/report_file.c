@@ -212,6 +212,12 @@ static void put_report(weft_buf *out, const json_t *root)
         put_names(out, one);
         weft_buf_puts(out, "\n");
     }
+    json_array_foreach(json_object_get(root, "apart"), i, one)
+    {
+        weft_buf_puts(out, i ? "  " : "\nModels without a joint program\n  ");
+        put_names(out, json_object_get(one, "models"));
+        weft_buf_printf(out, ": %s\n", json_string_value(json_object_get(one, "reason")));
+    }
     if (json_array_size(merges))
         weft_buf_puts(out, "\nCorresponding GEMMs, the chosen strategy and all candidates\n");
     else

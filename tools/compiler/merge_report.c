@@ -125,7 +125,7 @@ static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log,
                            const weft_tool_expectations *expected)
 {
     json_t *shared = json_array(), *groups = json_array(), *merges = json_array();
-    json_t *pairs = json_array(), *expectations = json_array();
+    json_t *pairs = json_array(), *expectations = json_array(), *apart = json_array();
     uint64_t distinct = 0, saved = 0;
     for (uint32_t w = 1; w <= bundle->n_weight; w++) {
         const weft_bundle_weight *weight = &bundle->weight[w - 1];
@@ -139,13 +139,18 @@ static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log,
         json_array_append_new(merges, report_merge(&log->rows.at[i]));
     for (uint32_t i = 0; log && i < log->model_groups.len; i++)
         json_array_append_new(groups, report_names(&log->model_groups.at[i]));
+    for (uint32_t i = 0; log && i < log->apart.len; i++)
+        json_array_append_new(apart, json_pack("{s:o, s:s}", "models",
+                                               report_names(&log->apart.at[i].models), "reason",
+                                               log->apart.at[i].reason));
     for (uint32_t i = 0; log && i < log->pairs.len; i++)
         json_array_append_new(pairs, report_pair(&log->pairs.at[i]));
     for (uint32_t i = 0; i < expected->len; i++)
         json_array_append_new(expectations, report_expectation(&expected->at[i]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "weight_bytes", json_count(distinct),
-                     "bytes_saved", json_count(saved), "shared", shared, "groups", groups, "merges",
-                     merges, "pairs", pairs, "expected", expectations);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "weight_bytes",
+                     json_count(distinct), "bytes_saved", json_count(saved), "shared", shared,
+                     "groups", groups, "apart", apart, "merges", merges, "pairs", pairs, "expected",
+                     expectations);
 }
 
 /* -- Files ------------------------------------------------------------------------------------ */
