@@ -72,7 +72,9 @@ rooms_below() {
     runtime/server) echo session machine ;;
     tools/common) echo ;;
     tools/front | tools/profile) echo common ;;
-    tools/compiler | tools/planner) echo common profile ;;
+    tools/report) echo common ;;
+    tools/compiler) echo common profile report ;;
+    tools/planner) echo common profile ;;
     tools/server) echo common ;;
     codegen/cuda) echo ;;
     esac

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "ir/ir.h"
 #include "tools/compiler/sources.h"
+#include "tools/compiler/inspect.h"
 #include "tools/compiler/inspect_code.h"
 #include "tools/common/names.h"
 #include "tools/common/tools.h"
@@ -418,12 +419,12 @@ static json_t *list_apps(const weft_bundle *b)
     return list;
 }
 
-static weft_err inspect_bundle(const char *path, const options *o, weft_diag *diag,
-                               weft_arena *arena, json_t *root)
+static weft_err inspect_bundle(const char *path, bool verified, weft_diag *diag, weft_arena *arena,
+                               json_t *root)
 {
     weft_bundle *b = NULL;
     WEFT_TRY(weft_bundle_open(path, diag, &b));
-    weft_err err = o->no_verify ? WEFT_ERR_OK : verify(b, diag);
+    weft_err err = verified ? verify(b, diag) : WEFT_ERR_OK;
     bool **uses = weft_arena_array(arena, b->n_program, sizeof *uses);
     json_t *models = json_array();
     for (uint32_t i = 0; i < b->n_program; i++) {
@@ -436,7 +437,7 @@ static weft_err inspect_bundle(const char *path, const options *o, weft_diag *di
     json_object_set_new(root, "bytes", json_count(b->file.len));
     json_object_set_new(root, "tool", weft_tool_json_name(b->tool));
     json_object_set_new(root, "target", weft_tool_json_name(b->target));
-    json_object_set_new(root, "verified", json_boolean(!o->no_verify));
+    json_object_set_new(root, "verified", json_boolean(verified));
     put_sections(b, root);
     put_totals(b, root);
     json_object_set_new(root, "shared", find_shared(b, uses, arena));
@@ -694,22 +695,23 @@ static weft_err copy_stdin(char *path, size_t size, int *out_fd, weft_diag *diag
                : weft_diag_error(diag, WEFT_ERR_IO, where, "no memory to keep standard input in");
 }
 
-static weft_err inspect(const options *o, weft_diag *diag, weft_arena *arena, json_t *root)
+weft_err weft_tool_inspect(const char *file, bool verify, weft_diag *diag, weft_arena *arena,
+                           json_t *root)
 {
-    bool is_stdin = strcmp(o->file, "-") == 0;
+    bool is_stdin = strcmp(file, "-") == 0;
     char path[64];
     int fd = -1;
     weft_err err = is_stdin ? copy_stdin(path, sizeof path, &fd, diag) : WEFT_ERR_OK;
-    const char *file = is_stdin ? path : o->file;
+    const char *from = is_stdin ? path : file;
     weft_file_kind kind = WEFT_FILE_TEXT;
     if (err == WEFT_ERR_OK)
-        err = weft_tool_sniff(file, diag, &kind);
-    json_object_set_new(root, "file", weft_tool_json_name(is_stdin ? "<stdin>" : o->file));
+        err = weft_tool_sniff(from, diag, &kind);
+    json_object_set_new(root, "file", weft_tool_json_name(is_stdin ? "<stdin>" : file));
     if (err == WEFT_ERR_OK)
         err =
             kind == WEFT_FILE_BUNDLE
-                ? inspect_bundle(file, o, diag, arena, root)
-                : inspect_module(file, kind == WEFT_FILE_TEXT ? "text" : "onnx", diag, arena, root);
+                ? inspect_bundle(from, verify, diag, arena, root)
+                : inspect_module(from, kind == WEFT_FILE_TEXT ? "text" : "onnx", diag, arena, root);
     if (fd >= 0)
         close(fd);
     return err;
@@ -731,7 +733,7 @@ static int run_inspect(int argc, char **argv)
     json_t *root = json_object();
     weft_err err = WEFT_ERR_NOMEM;
     if (diag && arena && root)
-        err = inspect(&o, diag, arena, root);
+        err = weft_tool_inspect(o.file, !o.no_verify, diag, arena, root);
     if (err == WEFT_ERR_OK && o.json) {
         json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         putchar('\n');
