@@ -166,8 +166,10 @@ static bool rest_is_none(const view *v, uint32_t from)
 /* Operand i has the batch on the same axis, in the same order of indices. */
 static bool is_at(const view *v, uint32_t i, uint32_t axis, const spread *at)
 {
+    if (i >= v->n_in)
+        return false;
     const spread *s = &v->in[i];
-    return i < v->n_in && s->kind == SPREAD_AXIS && s->axis == axis &&
+    return s->kind == SPREAD_AXIS && s->axis == axis &&
            (s->constant || (s->outer == at->outer && s->inner == at->inner));
 }
 

@@ -1,8 +1,9 @@
 /* cancel-transposes: a transpose and its inverse go, with all that is computed row by row between
  * them.
  *
- *     transpose (layer_norm (matmul (transpose x {p}) w)) {inverse of p}  ==>  layer_norm (matmul x
- * w)
+ *     transpose (softmax (matmul (transpose x {p}) w)) {inverse of p}
+ *   ==>
+ *     softmax (matmul x w)
  *
  * Rows are the last dim, which both transposes keep; the order of the other dims does not matter to
  * GEMMs by a weight, normalisation over rows and element-wise operators with weights. Exporters
