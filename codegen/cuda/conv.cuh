@@ -15,18 +15,22 @@
 
 /* The windows of the pixels from `from` on (over all images) as rows of a source (gemm.cuh). The depth
  * index is (channel, position in the kernel), as in weights. A thread loads groups of eight depth
- * indices of one pixel. */
-template <class T, int ROWS, int THREADS> struct windows {
+ * indices of one pixel. EIGHTS: the depth is a multiple of eight. NEAR: 17 channels of an image have fewer
+ * than 2^31 elements. */
+template <class T, int ROWS, int THREADS, bool EIGHTS, bool NEAR> struct windows {
     static const bool ALONG_K = true;
     typedef half_tile<ROWS, MMA_DEPTH> tile;
     static const int TOGETHER = THREADS / ROWS; /* threads per pixel */
     static const int GROUPS = MMA_DEPTH / 8 / TOGETHER;
     static const int EACH = FMA_DEPTH / TOGETHER;
+    static const int BITS = 32;
 
     const T *x; /* first channel of the group in the pixel's image */
     const conv_shape &s;
     int depth, z0, y0, x0;
     bool inside;
+    /* Of kernels of at most BITS taps: bit t is set if tap t of the window is inside the image. */
+    u32 valid;
     pack<T, 8> kept[GROUPS];
     f32 kept_f32[EACH];
 
@@ -40,19 +44,73 @@ template <class T, int ROWS, int THREADS> struct windows {
         x0 = p % s.ow * s.sw - s.pw;
         y0 = p / s.ow % s.oh * s.sh - s.ph;
         z0 = p / s.ow / s.oh * s.sd - s.pd;
+        valid = 0;
+        if (NEAR && inside && s.taps() <= BITS)
+            for (int t = 0; t < s.taps(); t++)
+                valid |= (u32)is_here(t / (s.kw * s.kh), t / s.kw % s.kh, t % s.kw) << t;
+    }
+
+    __device__ bool is_here(int kz, int ky, int kx) const
+    {
+        return (u32)(z0 + kz * s.dd) < (u32)s.id && (u32)(y0 + ky * s.dh) < (u32)s.ih &&
+               (u32)(x0 + kx * s.dw) < (u32)s.iw;
     }
 
     /* Reads N elements from depth k on. */
     template <int N, class C> __device__ void read(C (&to)[N], int k) const
+    {
+        if (NEAR && s.taps() <= BITS)
+            read_taps(to, k);
+        else
+            read_any(to, k);
+    }
+
+    /* The place moves from tap to tap by one of four steps, in 32 bits: it is less than N + 1 channels
+     * from the first element's, and not negative where it is read. `rest` has the bits of the taps left. */
+    template <int N, class C> __device__ void read_taps(C (&to)[N], int k) const
+    {
+        const u32 row = (u32)s.dh * s.iw - (u32)(s.kw - 1) * s.dw;
+        const u32 plane = row + ((u32)s.dd * s.ih - (u32)s.kh * s.dh) * s.iw;
+        const u32 channel = plane + ((u32)s.id - (u32)s.kd * s.dd) * s.ih * s.iw;
+        const bool ends_within = !(EIGHTS && N <= 8);
+        const int tap = k % s.taps(), left = depth - k;
+        const u32 all = left > 0 ? valid : 0;
+        const T *from = x + (size_t)(k / s.taps()) * s.in_pixels();
+        int kx = tap % s.kw, ky = tap / s.kw % s.kh, kz = tap / (s.kw * s.kh);
+        u32 rest = all >> tap, at = ((u32)(z0 + kz * s.dd) * s.ih + y0 + ky * s.dh) * s.iw + x0 + kx * s.dw;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            bool here = rest & 1 && !(ends_within && i >= left);
+            to[i] = convert<C>(0.0f);
+            if (here)
+                to[i] = convert<C>(from[at]);
+            u32 step = s.dw;
+            rest >>= 1;
+            if (++kx == s.kw) {
+                kx = 0;
+                step = row;
+                if (++ky == s.kh) {
+                    ky = 0;
+                    step = plane;
+                    if (++kz == s.kd) {
+                        kz = 0;
+                        step = channel;
+                        rest = all;
+                    }
+                }
+            }
+            at += step;
+        }
+    }
+
+    template <int N, class C> __device__ void read_any(C (&to)[N], int k) const
     {
         int kx = k % s.kw, ky = k / s.kw % s.kh, kz = k / (s.kw * s.kh) % s.kd;
         int channel = k / (s.kw * s.kh * s.kd);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             int iz = z0 + kz * s.dd, iy = y0 + ky * s.dh, ix = x0 + kx * s.dw;
-            bool here = inside && k + i < depth && (u32)iz < (u32)s.id && (u32)iy < (u32)s.ih &&
-                        (u32)ix < (u32)s.iw;
-            if (here)
+            if (inside && k + i < depth && is_here(kz, ky, kx))
                 to[i] = convert<C>(x[((size_t)(channel * s.id + iz) * s.ih + iy) * s.iw + ix]);
             else
                 to[i] = convert<C>(0.0f);
@@ -146,9 +204,10 @@ template <class Y, class B, class Post> struct conv_out {
     }
 };
 
-/* EACH as in gemm. The batch index of the place is the group. */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, class Y,
-          class Post>
+/* EACH as in gemm. EIGHTS: the depth is a multiple of eight and weights are aligned. NEAR as in windows.
+ * The batch index of the place is the group. */
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH,
+          bool EIGHTS, bool NEAR, class Y, class Post>
 __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const conv_shape &s,
                             const Post &post)
 {
@@ -156,17 +215,17 @@ __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const c
     const gemm_place place(s.m, s.columns, BM, BN);
     const depth_part<EACH> part(s.depth());
     int group = (int)place.batch;
-    matrix<T, true, BM, THREADS> left(w + (size_t)group * s.m * s.depth(), s.depth(), place.row, s.m,
-                                      part.end);
-    windows<T, BN, THREADS> right(x, s, group, place.col, part.end);
+    matrix<T, true, BM, THREADS, EIGHTS> left(w + (size_t)group * s.m * s.depth(), s.depth(),
+                                               place.row, s.m, part.end);
+    windows<T, BN, THREADS, EIGHTS, NEAR> right(x, s, group, place.col, part.end);
     conv_out<Y, T, Post> out(y, bias, post, s, group, place.row, place.col);
     product<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>(left, right, part.begin, part.end, out);
 }
 
 /* Kernel 1, stride 1, no padding: images are matrices. The batch index of the place is (image, group).
  */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, class Y,
-          class Post>
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH,
+          bool EIGHTS, bool, class Y, class Post>
 __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *y,
                                       const conv_shape &s, const Post &post)
 {
@@ -174,7 +233,8 @@ __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *
     const gemm_place place(s.m, s.columns, BM, BN);
     const depth_part<EACH> part(s.c);
     int group = (int)(place.batch % s.group), image = (int)(place.batch / s.group);
-    matrix<T, true, BM, THREADS> left(w + (size_t)group * s.m * s.c, s.c, place.row, s.m, part.end);
+    matrix<T, true, BM, THREADS, EIGHTS> left(w + (size_t)group * s.m * s.c, s.c, place.row, s.m,
+                                               part.end);
     matrix<T, false, BN, THREADS> right(x + place.batch * s.c * s.in_pixels(), s.in_pixels(),
                                         place.col, s.out_pixels(), part.end);
     size_t skip = (size_t)image * s.group * s.m * s.out_pixels();

@@ -24,9 +24,13 @@ struct conv_shape {
     {
         return od * oh * ow;
     }
+    __device__ int taps() const
+    {
+        return kd * kh * kw;
+    }
     __device__ int depth() const
     {
-        return c * kd * kh * kw;
+        return c * taps();
     }
 };
 

@@ -30,6 +30,10 @@ static bool has_bias(weft_cuda *cu)
     return weft_cuda__in_type(cu, 2) != NULL;
 }
 
+/* Elements that a kernel copies at once, and drivers align weights to more; the most channels that
+ * it reads at once, and one more. */
+enum { GROUP = 8, NEAR_CHANNELS = 17 };
+
 /* -- Kernels ----------------------------------------------------------------------------------- */
 
 static void add_operands(weft_cuda_kernel *k, const problem *p)
@@ -58,9 +62,16 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
     if (v->parts == 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
     bool biased = has_bias(cu) && v->parts == 1;
-    weft_buf_printf(weft_cuda__body(k), "    %s<%s, %s, %u>(x, w, %s%s%s, y + %s, s, %s);\n", fn,
-                    type, weft_cuda__tile_text(cu, t), v->each, biased ? "" : "(const ",
-                    biased ? "bias" : type, biased ? "" : " *)0", tiled.first, post);
+    weft_dim depth = weft_cuda__mul(cu, p->c, p->kernel[0] * p->kernel[1] * p->kernel[2]);
+    weft_dim plane = weft_cuda__mul(cu, weft_cuda__mul(cu, p->in[0], p->in[1]), p->in[2]);
+    int64_t least, most;
+    weft_dim_bounds(weft_cuda__dims(cu), plane, &least, &most);
+    bool eights = weft_cuda__in_is_weight(cu, 1) && weft_dim_is_const(depth) && depth % GROUP == 0;
+    bool near = most <= INT32_MAX / NEAR_CHANNELS;
+    weft_buf_printf(
+        weft_cuda__body(k), "    %s<%s, %s, %u, %s, %s>(x, w, %s%s%s, y + %s, s, %s);\n", fn, type,
+        weft_cuda__tile_text(cu, t), v->each, eights ? "true" : "false", near ? "true" : "false",
+        biased ? "" : "(const ", biased ? "bias" : type, biased ? "" : " *)0", tiled.first, post);
     return weft_cuda__end_tiled(&tiled, 1, has_bias(cu), 1, 1, UINT32_MAX);
 }
 

@@ -74,8 +74,8 @@ __device__ inline void copy_tile(T *to, const T *x, size_t ld, int line0, int co
 /* -- Matrices --------------------------------------------------------------------------------- */
 
 /* A matrix in memory as a source: rows `from` to `rows - 1`, depth 0 to `depth - 1`. Element (r, k) is
- * x[r * ld + k] if K, else x[k * ld + r]. */
-template <class T, bool K, int ROWS, int THREADS> struct matrix {
+ * x[r * ld + k] if K, else x[k * ld + r]. ALIGNED: the caller knows that groups of eight are aligned. */
+template <class T, bool K, int ROWS, int THREADS, bool ALIGNED = false> struct matrix {
     static const bool ALONG_K = K;
     static const int LINES = K ? ROWS : MMA_DEPTH, WIDTH = K ? MMA_DEPTH : ROWS;
     typedef half_tile<LINES, WIDTH> tile;
@@ -90,7 +90,7 @@ template <class T, bool K, int ROWS, int THREADS> struct matrix {
 
     __device__ matrix(const T *x, size_t ld, int from, int rows, int depth)
         : x(x), ld(ld), from(from), rows(rows), depth(depth),
-          wide(is_aligned<T, 8>(x) && ld % 8 == 0)
+          wide(ALIGNED || (is_aligned<T, 8>(x) && ld % 8 == 0))
     {
     }
 

@@ -225,26 +225,27 @@ template <> struct converter<bool> {
     }
 };
 
-#define WEFT_FLOAT(type, from_f32)        \
-    template <> struct converter<type> {  \
-        template <class From>             \
-        __device__ static type of(From x) \
-        {                                 \
-            return from_f32((f32)x);      \
-        }                                 \
-        __device__ static type of(f16 x)  \
-        {                                 \
-            return from_f32(to_f32(x));   \
-        }                                 \
-        __device__ static type of(bf16 x) \
-        {                                 \
-            return from_f32(to_f32(x));   \
-        }                                 \
+/* of_f16, of_bf16: expressions for those types; a type itself is kept as it is. */
+#define WEFT_FLOAT(type, from_f32, of_f16, of_bf16) \
+    template <> struct converter<type> {            \
+        template <class From>                       \
+        __device__ static type of(From x)           \
+        {                                           \
+            return from_f32((f32)x);                \
+        }                                           \
+        __device__ static type of(f16 x)            \
+        {                                           \
+            return of_f16;                          \
+        }                                           \
+        __device__ static type of(bf16 x)           \
+        {                                           \
+            return of_bf16;                         \
+        }                                           \
     };
 
-WEFT_FLOAT(f32, )
-WEFT_FLOAT(f16, to_f16)
-WEFT_FLOAT(bf16, to_bf16)
+WEFT_FLOAT(f32, , to_f32(x), to_f32(x))
+WEFT_FLOAT(f16, to_f16, x, to_f16(to_f32(x)))
+WEFT_FLOAT(bf16, to_bf16, to_bf16(to_f32(x)), x)
 
 template <> struct converter<f64> {
     template <class From> __device__ static f64 of(From x)

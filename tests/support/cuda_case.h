@@ -273,7 +273,8 @@ static inline void cuda_case_go(cuda_case *c, uint32_t index, const weft_tensor 
         for (uint32_t d = 0; d < type->rank; d++)
             t->dim[d] = cuda_case_dim(&r, type->dim[d]);
         size_t size = weft_dtype_size(t->dtype), bytes = weft_tensor_bytes(t);
-        t->data = cuda_host_memory(c->host, bytes, shift * size % 64);
+        /* Drivers align weights. */
+        t->data = cuda_host_memory(c->host, bytes, p->value[v].weight ? 0 : shift * size % 64);
         if (p->value[v].weight)
             memcpy(t->data, c->bundle.weight[p->value[v].weight - 1].data, bytes);
     }

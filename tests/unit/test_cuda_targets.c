@@ -18,7 +18,8 @@
 
 #include "tests/support/typed_text.h"
 
-/* Of each generation that differs in what it has; WEFT_TARGETS names others. */
+/* Of each generation that differs in what it has; WEFT_TARGETS names others. WEFT_CUBINS names a
+ * folder for the images (conform/machine_code.py). */
 #define TARGETS "sm_75,sm_90,sm_120"
 
 enum {
@@ -28,9 +29,9 @@ enum {
     FULL_CORES = 80 /* ...from this capability on */
 };
 
-/* Element type, operands, node: of BERT, GPT, ResNet and MobileNet, at sizes that take each tile.
- * Types are written T[...]. */
-static const char *const nodes[][3] = {
+/* Element type, operands, node, weight: of BERT, GPT, ResNet and MobileNet, at sizes that take each
+ * tile. Types are written T[...]. */
+static const char *const nodes[][4] = {
     {"f16", "%a : T[8192,768], %b : T[3072,768], %c : T[3072]",
      "T[8192,3072] = matmul %a, %b, %c {epilogue = [\"gelu acc\"], trans_b = 1}"},
     {"bf16", "%a : T[128,768], %b : T[3072,768], %c : T[3072]",
@@ -56,14 +57,17 @@ static const char *const nodes[][3] = {
      "T[1,?s,1024] = attention %q, %q, %q, %m {head_dim = 256, heads = 4, scale = 0.06}"},
     {"f32", "%q : T[8,?s,1024]",
      "T[8,?s,1024] = attention %q, %q, %q {head_dim = 128, heads = 8, scale = 0.09}"},
-    {"f16", "%x : T[64,256,56,56], %w : T[128,256,3,3], %c : T[128]",
-     "T[64,128,28,28] = conv %x, %w, %c {epilogue = [\"relu acc\"], pads = [1, 1, 1, 1], strides = "
-     "[2, 2]}"},
-    {"f32", "%x : T[1,512,7,7], %w : T[512,512,3,3], %c : T[512], %r : T[1,512,7,7]",
-     "T[1,512,7,7] = conv %x, %w, %c, %r {epilogue = [\"add acc i3\", \"relu s0\"], pads = [1, 1, "
-     "1, 1]}"},
-    {"f16", "%x : T[8,256,56,56], %w : T[64,256,1,1], %c : T[64]",
-     "T[8,64,56,56] = conv %x, %w, %c {epilogue = [\"relu acc\"]}"},
+    {"f16", "%x : T[64,256,56,56], %c : T[128]",
+     "T[64,128,28,28] = conv %x, $w1, %c {epilogue = [\"relu acc\"], pads = [1, 1, 1, 1], strides "
+     "= "
+     "[2, 2]}",
+     "$w1 \"w1\" : T[128,256,3,3]"},
+    {"f32", "%x : T[1,512,7,7], %c : T[512], %r : T[1,512,7,7]",
+     "T[1,512,7,7] = conv %x, $w2, %c, %r {epilogue = [\"add acc i3\", \"relu s0\"], pads = [1, 1, "
+     "1, 1]}",
+     "$w2 \"w2\" : T[512,512,3,3]"},
+    {"f16", "%x : T[8,256,56,56], %c : T[64]",
+     "T[8,64,56,56] = conv %x, $w3, %c {epilogue = [\"relu acc\"]}", "$w3 \"w3\" : T[64,256,1,1]"},
     {"f16", "%x : T[?b,144,56,56], %w : T[144,1,3,3], %c : T[144]",
      "T[?b,144,28,28] = conv %x, %w, %c {epilogue = [\"clip acc #0.0 #6.0\"], group = 144, pads = "
      "[1, 1, 1, 1], strides = [2, 2]}"},
@@ -76,6 +80,13 @@ static weft_module *make_module(weft_diag *diag)
     weft_buf text = {0};
     weft_module *m = NULL;
     weft_buf_puts(&text, "wir 1 kernel\nsymbol ?b = [1, 64]\nsymbol ?s = [1, 512]\n");
+    for (int i = 0; i < NODES; i++) {
+        if (!nodes[i][3])
+            continue;
+        weft_buf_puts(&text, "weight ");
+        put_typed(&text, nodes[i][3], nodes[i][0]);
+        weft_buf_puts(&text, " = splat 0.5\n");
+    }
     for (int i = 0; i < NODES; i++) {
         weft_buf_printf(&text, "graph @node%d (", i);
         put_typed(&text, nodes[i][1], nodes[i][0]);
@@ -113,6 +124,32 @@ static void check_kernel(const weft_bundle *b, const weft_bundle_kernel *k, uint
     weft_diag_destroy(diag);
 }
 
+/* The images, and a line "ARCH KERNEL REGISTERS LOCAL SHARED THREADS" of each kernel. */
+static void write_images(const weft_bundle *b, const char *folder)
+{
+    char list[600];
+    snprintf(list, sizeof list, "%s/resources", folder);
+    FILE *lines = fopen(list, "w");
+    assert_non_null(lines);
+    for (uint32_t i = 0; i < b->n_kernel; i++)
+        for (uint32_t a = 0; a < b->n_arch; a++) {
+            const weft_bundle_resource *r = &b->kernel[i].resource[a];
+            fprintf(lines, "%s %s %u %u %u %u\n", b->arch[a], b->kernel[i].name, r->registers,
+                    r->local_bytes, r->shared_bytes + b->kernel[i].shared_bytes,
+                    b->kernel[i].threads);
+        }
+    assert_int_equal(fclose(lines), 0);
+    for (uint32_t i = 0; i < b->n_image; i++) {
+        const weft_bundle_image *image = &b->image[i];
+        char path[600];
+        snprintf(path, sizeof path, "%s/%u.%s", folder, image->module, image->arch);
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(image->data, 1, image->bytes, f), image->bytes);
+        assert_int_equal(fclose(f), 0);
+    }
+}
+
 static bool skipped;
 
 static void test_cuda_targets__kernels_fit_every_architecture(void **state)
@@ -138,6 +175,8 @@ static void test_cuda_targets__kernels_fit_every_architecture(void **state)
     for (uint32_t i = 0; i < b.n_kernel; i++)
         for (uint32_t a = 0; a < b.n_arch; a++)
             check_kernel(&b, &b.kernel[i], a);
+    if (getenv("WEFT_CUBINS"))
+        write_images(&b, getenv("WEFT_CUBINS"));
     weft_module_destroy(m);
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Counts the machine code of the kernels of unit/test_cuda_targets.c and compares it with machine_code.csv.
+
+usage: machine_code.py TEST_CUDA_TARGETS [--bless]
+
+A row is a kernel for an architecture: threads of a block, registers, shared bytes, spills (instructions LDL and STL, in all and in the main
+loop), instructions, and of the main loop (the innermost one with the most tensor or FMA instructions) its
+length, its tensor instructions and FMAs, instructions for each of them, and what it moves: LDSM, LDS, STS,
+LDGSTS, LDG by width, barriers. The length is that of the code: paths for operands that are not aligned
+count, though they seldom run. Spills in a main loop and a row that is not in the table
+are failures; a change of the code is committed with the table, --bless. The counts depend on NVRTC's version, which the
+table's first line names: another one is skipped (77), as is a machine without NVRTC or the disassembler
+(machine_code.txt, fetched by scripts/fetch_wheels.sh).
+"""
+import collections
+import csv
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TABLE = os.path.join(HERE, "machine_code.csv")
+TARGETS = "sm_80,sm_90,sm_100"
+MOVES = ["LDSM", "LDS", "STS", "LDGSTS", "LDG.128", "LDG.64", "LDG.32", "LDG.16", "BAR"]
+FIELDS = ["arch", "kernel", "threads", "registers", "shared", "spills", "loop_spills", "instructions", "loop", "tensor", "fma",
+          "per_unit"] + MOVES
+SKIP = 77
+
+
+def skip(why):
+    print("skipped:", why)
+    sys.exit(SKIP)
+
+
+def tool(name):
+    """The path of a tool of machine_code.txt."""
+    wheels = subprocess.run(["bash", os.path.join(ROOT, "scripts/fetch_wheels.sh"),
+                             os.path.join(HERE, "machine_code.txt")], stdout=subprocess.PIPE, text=True)
+    if wheels.returncode:
+        skip("no disassembler")
+    for folder, _, files in os.walk(wheels.stdout.strip()):
+        if name in files:
+            path = os.path.join(folder, name)
+            os.chmod(path, 0o755)
+            return path
+    sys.exit("no %s in the packages" % name)
+
+
+def functions(disassembler, image):
+    """The lines of each function of an image: pairs of a label and an instruction, one of them None."""
+    text = subprocess.run([disassembler, "-c", image], stdout=subprocess.PIPE, text=True, check=True).stdout
+    name, found = None, {}
+    for line in text.split("\n"):
+        section = re.match(r"\s*\.section\s+\.text\.(\w+)", line)
+        if section:
+            name = section[1]
+            found[name] = []
+        elif line.strip().startswith(".section "):
+            name = None
+        if name is None:
+            continue
+        label = re.match(r"(\.L_\w+):", line)
+        code = re.search(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", line)
+        if label:
+            found[name].append((label[1], None))
+        elif code:
+            found[name].append((None, code[1]))
+    return found
+
+
+def opcode(code):
+    """The name of an instruction, without its guard."""
+    return re.sub(r"^@!?U?P[0-9T]+\s+", "", code).split()[0]
+
+
+def move_of(name):
+    """The column of a move; None: no move."""
+    base = name.split(".")[0]
+    if base == "LDG":
+        width = "128" if ".128" in name else "64" if ".64" in name else "16" if re.search(r"\.[US](8|16)", name) else "32"
+        return "LDG." + width
+    return base if base in MOVES else None
+
+
+def is_tensor(name):
+    return name.split(".")[0] in ("HMMA", "IMMA", "HGMMA", "UTCHMMA", "QMMA")
+
+
+def count(lines):
+    labels, codes = {}, []
+    for label, code in lines:
+        if label:
+            labels[label] = len(codes)
+        else:
+            codes.append(code)
+    names = [opcode(c) for c in codes]
+    loops = []
+    for i, code in enumerate(codes):
+        jump = re.search(r"\bBRA\b.*`\((\.L_\w+)\)", code)
+        if jump and labels.get(jump[1], i + 1) <= i:
+            loops.append(range(labels[jump[1]], i + 1))
+
+    def work(loop):
+        # Tensor instructions before FMAs; of two loops with equal work the inner one.
+        return (sum(is_tensor(names[i]) for i in loop),
+                sum(names[i].startswith(("FFMA", "IDP")) for i in loop), -len(loop))
+    loop = max(loops, key=work, default=range(0))
+    spilled = [i for i, n in enumerate(names) if n.startswith(("LDL", "STL"))]
+    tensor, fma, _ = work(loop)
+    moves = collections.Counter(move_of(names[i]) for i in loop)
+    units = tensor or fma
+    row = {"spills": len(spilled), "loop_spills": sum(i in loop for i in spilled), "instructions": len(names), "loop": len(loop),
+           "tensor": tensor, "fma": fma, "per_unit": "%.1f" % (len(loop) / units) if units else ""}
+    return dict(row, **{m: moves[m] for m in MOVES})
+
+
+def nvrtc_version(targets_test):
+    """The version that the test's library has, from the PTX that it wrote."""
+    for name in sorted(os.listdir(targets_test)):
+        if ".compute_" in name:
+            with open(os.path.join(targets_test, name), encoding="utf-8") as ptx:
+                return re.search(r"release ([0-9.]+), V([0-9.]+)", ptx.read())[2]
+    sys.exit("no PTX")
+
+
+def main():
+    bless = "--bless" in sys.argv
+    disassembler = tool("nvdisasm")
+    with tempfile.TemporaryDirectory() as box:
+        done = subprocess.run([sys.argv[1]], env=dict(os.environ, WEFT_CUBINS=box, WEFT_TARGETS=TARGETS),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            print(done.stdout)
+            sys.exit(done.returncode)
+        version = nvrtc_version(box)
+        rows, resources = [], {}
+        with open(os.path.join(box, "resources"), encoding="utf-8") as lines:
+            for arch, kernel, registers, _, shared, threads in map(str.split, lines):
+                resources[arch, kernel] = {"registers": registers, "shared": shared, "threads": threads}
+        for image in os.listdir(box):
+            if ".sm_" in image:
+                arch = image.split(".")[1]
+                for name, lines in functions(disassembler, os.path.join(box, image)).items():
+                    rows.append(dict(count(lines), arch=arch, kernel=name, **resources[arch, name]))
+    rows.sort(key=lambda r: (int(r["arch"][3:]), int(r["kernel"].rsplit("_", 1)[1])))
+    out = io.StringIO()
+    out.write("# NVRTC %s\n" % version)
+    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with open(TABLE, encoding="utf-8") as table:
+        want = table.read()
+    if bless:
+        with open(TABLE, "w", encoding="utf-8") as table:
+            table.write(out.getvalue())
+    elif want.split("\n")[0] != "# NVRTC " + version:
+        skip("the table is of %s, here is NVRTC %s" % (want.split("\n")[0], version))
+    elif out.getvalue() != want:
+        have, table = out.getvalue().split("\n"), want.split("\n")
+        print("\n".join(["is not in the table: " + line for line in have if line not in table] +
+                        ["is no more:          " + line for line in table if line not in have]))
+        print("if the change is meant: machine_code.py %s --bless" % sys.argv[1])
+        sys.exit(1)
+    spilled = [r for r in rows if r["loop_spills"]]
+    for r in spilled:
+        print("%s %s: %d spills in its main loop" % (r["arch"], r["kernel"], r["loop_spills"]))
+    print("%d kernels of NVRTC %s are as the table says" % (len(rows), version))
+    sys.exit(1 if spilled else 0)
+
+
+main()
