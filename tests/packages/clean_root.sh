@@ -33,6 +33,6 @@ mount --bind /dev "$box/root/dev"
 cp /etc/resolv.conf "$box/root/etc/resolv.conf"
 mkdir "$box/root/debs"
 cp "$folder"/*.deb "$box/root/debs"
-cp "$here/use_packages.sh" "$here/serve_unit.py" "$box/root/tmp"
+cp "$here/use_packages.sh" "$here/serve_unit.py" "$here/ask.py" "$box/root/tmp"
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
     ${http_proxy:+http_proxy="$http_proxy"} chroot "$box/root" bash /tmp/use_packages.sh /debs

@@ -14,18 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+from ask import ask
+
 NOBODY = 65534
-
-
-def ask(path, method, target, body=b""):
-    with socket.socket(socket.AF_UNIX) as to:
-        to.settimeout(30)
-        to.connect(path)
-        head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-        to.sendall(head.encode() + body)
-        answer = b"".join(iter(lambda: to.recv(65536), b""))
-    head, _, rest = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), rest
 
 
 def main():
