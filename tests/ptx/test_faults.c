@@ -33,6 +33,7 @@ static char *kernel_of(const char *body)
 }
 
 static uint32_t x[64], y[64];
+static ptx_count count; /* of the last run */
 
 /* The fault, or NULL. */
 static const char *run(const char *body, unsigned threads, unsigned blocks)
@@ -54,6 +55,7 @@ static const char *run(const char *body, unsigned threads, unsigned blocks)
                                          .n_memory = 2,
                                          .seed = seed});
     snprintf(fault, sizeof fault, "%s", wrong ? wrong : "");
+    count = ptx_counted(m);
     ptx_unload(m);
     free(text);
     return wrong ? fault : NULL;
@@ -157,6 +159,20 @@ static void test_faults__of_warps(void **state)
     expect(" trap;\n", 64, 1, "a trap");
 }
 
+/* Words 2, 4, ... of 64 are in the even banks, two in each. */
+static void test_faults__bank_conflicts_are_counted(void **state)
+{
+    (void)state;
+    assert_null(run(" st.shared.u32 [%r5], %r2;\n ld.shared.u32 %r3, [%r5];\n", 32, 1));
+    assert_true(count.shared_phases > 0 && count.shared_conflicts == 0);
+    uint64_t phases = count.shared_phases;
+    assert_null(run(" shl.b32 %r6, %r1, 3;\n add.s32 %r6, %r4, %r6;\n"
+                    " st.shared.u32 [%r6], %r2;\n ld.shared.u32 %r3, [%r6];\n",
+                    32, 1));
+    assert_int_equal(count.shared_phases, phases);
+    assert_int_equal(count.shared_conflicts, phases);
+}
+
 static void test_faults__unknown_text_is_refused(void **state)
 {
     (void)state;
@@ -179,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_faults__races),
         cmocka_unit_test(test_faults__asynchronous_copies),
         cmocka_unit_test(test_faults__of_warps),
+        cmocka_unit_test(test_faults__bank_conflicts_are_counted),
         cmocka_unit_test(test_faults__unknown_text_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

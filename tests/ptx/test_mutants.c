@@ -113,7 +113,7 @@ typedef struct tally {
 } tally;
 
 /* Whether a launch of the graphs with this PTX faults or has another result. */
-static bool is_caught(cuda_case *c, inputs *x, uint32_t n_graph, const char *text, char why[600])
+static bool is_caught(cuda_case *c, inputs *x, uint32_t n_graph, const char *text)
 {
     char error[300];
     void *was = c->host->object;
@@ -127,7 +127,6 @@ static bool is_caught(cuda_case *c, inputs *x, uint32_t n_graph, const char *tex
         cuda_case_go(c, g, x[g].in, 0, 1, &out);
         caught = *c->host->fault || differs(&x[g], &out);
     }
-    snprintf(why, 600, "%.590s", c->host->fault);
     ptx_unload(c->host->object);
     c->host->object = was;
     return caught;
@@ -136,7 +135,6 @@ static bool is_caught(cuda_case *c, inputs *x, uint32_t n_graph, const char *tex
 static void try_mutation(cuda_case *c, inputs *x, uint32_t n_graph, const char *ptx,
                          const mutation *m, tally *t)
 {
-    char why[600];
     for (const char *at = ptx; (at = strstr(at, m->find)) != NULL; at += strlen(m->find)) {
         size_t found = strlen(m->find);
         if (m->find[found - 1] >= '0' && m->find[found - 1] <= '9' && at[found] != ';')
@@ -144,9 +142,9 @@ static void try_mutation(cuda_case *c, inputs *x, uint32_t n_graph, const char *
         t->planted++;
         char *text = mutate(ptx, at, m->replace ? found : 0, m->replace ? m->replace : "");
         char *trap = mutate(ptx, at, 0, "trap;");
-        if (is_caught(c, x, n_graph, text, why)) {
+        if (is_caught(c, x, n_graph, text)) {
             t->found++;
-        } else if (!is_caught(c, x, n_graph, trap, why)) {
+        } else if (!is_caught(c, x, n_graph, trap)) {
             t->unreached++;
         } else {
             const char *entry = ptx, *next;
