@@ -5,9 +5,9 @@
  * gates. Directions and blocks of sequences are independent of each other and run in parallel; a
  * block runs all its time steps on one thread. A single block shares out the product with R.
  *
- * With quantize_state W and R are bytes: both products are of words of 16 bits, exactly. */
+ * With quantize_state W and R are bytes (cpu_qrows.h). */
 #include "runtime/cpu/cpu_memory.h"
-#include "runtime/cpu/cpu_qgemm.h"
+#include "runtime/cpu/cpu_qrows.h"
 
 #include "base/num.h"
 #include "ops/recurrent.h"
@@ -21,7 +21,7 @@ enum { IN_COUNT = WEFT_LSTM_OPERANDS };
 enum { OUT_Y, OUT_H, OUT_C, OUT_COUNT };
 
 /* Roughly, nanoseconds of one multiplication in the product with R. */
-static const double multiply_ns = 0.03, word_ns = 0.015;
+static const double multiply_ns = 0.03, byte_ns = 0.01;
 /* Sequences of a block at most: R is read once a block and time step. */
 enum { ROWS_MAX = 32 };
 
@@ -34,7 +34,7 @@ typedef struct rnn_kernel {
     bool long_lens;                    /* lengths are int64 */
     int64_t m;                         /* h rounded up to WEFT_VEC_PANEL */
     weft_cpu_pack *r;                  /* [directions * gates][m / 32][h][32] */
-    weft_cpu_pack *words[2];           /* W and R of bytes; then `r` is NULL */
+    weft_cpu_pack *bytes[2];           /* W and R of bytes; then `r` is NULL */
     /* The product with W: args x, w, gates, scratch. */
     weft_kernel_fn run_product;
     void *product;
@@ -188,113 +188,47 @@ static void multiply_panels(void *cx, int64_t begin, int64_t end)
 
 /* -- Bytes ---------------------------------------------------------------------------------- */
 
-/* Rows of numbers, quantised by their range: words [rows][inner, rounded up to pairs]. */
-typedef struct word_rows {
-    const rnn_kernel *k;
-    int16_t *x;
-    int64_t rows, inner;
-    float scale;
-    const int16_t *w;   /* packed factor */
-    const float *row_s; /* scales of its rows */
-    float *out;
-    int64_t stride; /* of a row of out */
-    int64_t gate;   /* of a gate in it */
-    int64_t first;  /* panel */
-} word_rows;
-
-static int64_t words_of(int64_t inner)
-{
-    return (inner + 1) / 2 * 2;
-}
-
-/* Bytes of memory for quantise_rows. */
-static uint64_t words_room(int64_t rows, int64_t inner)
-{
-    return (uint64_t)rows * (uint64_t)(words_of(inner) * 2 + inner);
-}
-
-/* Fills p->x with the rows at `x`; the bytes follow the words. */
-static void quantise_rows(word_rows *p, const float *x)
-{
-    const weft_cpu_vec *vec = p->k->vec;
-    int64_t width = words_of(p->inner);
-    uint8_t *byte = (uint8_t *)(p->x + p->rows * width);
-    size_t n = (size_t)(p->rows * p->inner);
-    float lo = 0, hi = 0;
-    vec->range(x, n, &lo, &hi);
-    p->scale = hi > lo ? (hi - lo) / 255.0f : 1;
-    float zero = fminf(fmaxf(rintf(-lo / p->scale), 0), 255);
-    vec->quantize(byte, x, p->scale, zero, 0, 255, n);
-    for (int64_t r = 0; r < p->rows; r++) {
-        p->x[r * width + width - 1] = 0;
-        vec->center(p->x + r * width, byte + r * p->inner, false, (int32_t)zero, (size_t)p->inner);
-    }
-}
-
-/* Panels of the product, [gate][m / 32]. */
-static void multiply_words(void *cx, int64_t begin, int64_t end)
-{
-    const word_rows *p = cx;
-    const rnn_kernel *k = p->k;
-    int64_t width = words_of(p->inner), panels = k->m / WEFT_VEC_PANEL;
-    const int32_t tap = 0;
-    int32_t row[ROWS_MAX], sum[ROWS_MAX * WEFT_VEC_PANEL];
-    for (int64_t i = p->first + begin; i < p->first + end; i++) {
-        int64_t col = i % panels * WEFT_VEC_PANEL, n = k->n.h - col;
-        const float *s = p->row_s + i / panels * k->n.h + col;
-        n = n < WEFT_VEC_PANEL ? n : WEFT_VEC_PANEL;
-        for (int64_t r = 0; r < p->rows; r += ROWS_MAX) {
-            int64_t rows = p->rows - r < ROWS_MAX ? p->rows - r : ROWS_MAX;
-            float *out = p->out + r * p->stride + (i - p->first) / panels * p->gate + col;
-            for (int64_t j = 0; j < rows; j++)
-                row[j] = (int32_t)(j * width);
-            k->vec->words(sum, p->x + r * width, row, (size_t)rows, &tap, 1, (size_t)width / 2,
-                          p->w + i * width * WEFT_VEC_PANEL);
-            for (int64_t j = 0; j < rows; j++)
-                for (int64_t c = 0; c < n; c++)
-                    out[j * p->stride + c] = (float)sum[j * WEFT_VEC_PANEL + c] * (p->scale * s[c]);
-        }
-    }
-}
-
 /* The sums of W for all time steps and directions. */
-static void times_w_words(const rnn_kernel *k)
+static void times_w_bytes(const rnn_kernel *k)
 {
-    word_rows p = {.k = k,
-                   .x = (int16_t *)(void *)scratch(k),
-                   .rows = k->n.n_step * k->n.n_batch,
-                   .inner = k->n.n_in,
-                   .w = weft_cpu__pack_data(k->words[0]),
-                   .row_s = operand(k, WEFT_LSTM_W_SCALE),
-                   .out = (float *)(void *)(scratch(k) + k->gates_at),
-                   .stride = k->n.n_dir * gates_of(k),
-                   .gate = k->n.h};
-    quantise_rows(&p, operand(k, IN_X));
+    weft_cpu_qrows q = {.vec = k->vec,
+                        .x = scratch(k),
+                        .rows = k->n.n_step * k->n.n_batch,
+                        .inner = k->n.n_in,
+                        .cols = k->n.h,
+                        .w = weft_cpu__pack_data(k->bytes[0]),
+                        .col_s = operand(k, WEFT_LSTM_W_SCALE),
+                        .out = (float *)(void *)(scratch(k) + k->gates_at),
+                        .stride = k->n.n_dir * gates_of(k),
+                        .part = k->n.h};
+    weft_cpu__qrows_quantise(&q, operand(k, IN_X));
     weft_par_for(k->threads, k->n.n_dir * (int64_t)k->n.cell * (k->m / WEFT_VEC_PANEL),
-                 (double)(p.rows * p.inner * WEFT_VEC_PANEL) * word_ns, multiply_words, &p);
+                 (double)(q.rows * q.inner * WEFT_VEC_PANEL) * byte_ns, weft_cpu__qrows_multiply,
+                 &q);
 }
 
 /* The sums of R for the states of a block. */
-static void times_r_words(const rnn_block *s)
+static void times_r_bytes(const rnn_block *s)
 {
     const rnn_kernel *k = s->k;
     int64_t panels = (int64_t)k->n.cell * (k->m / WEFT_VEC_PANEL);
-    word_rows p = {.k = k,
-                   .x = (int16_t *)(void *)s->reset,
-                   .rows = s->rows,
-                   .inner = k->n.h,
-                   .w = weft_cpu__pack_data(k->words[1]),
-                   .row_s = operand(k, WEFT_LSTM_R_SCALE),
-                   .out = s->g,
-                   .stride = (int64_t)k->n.cell * k->m,
-                   .gate = k->m,
-                   .first = s->d * panels};
-    quantise_rows(&p, s->h);
+    weft_cpu_qrows q = {.vec = k->vec,
+                        .x = s->reset,
+                        .rows = s->rows,
+                        .inner = k->n.h,
+                        .cols = k->n.h,
+                        .w = weft_cpu__pack_data(k->bytes[1]),
+                        .col_s = operand(k, WEFT_LSTM_R_SCALE),
+                        .out = s->g,
+                        .stride = (int64_t)k->n.cell * k->m,
+                        .part = k->m,
+                        .first = s->d * panels};
+    weft_cpu__qrows_quantise(&q, s->h);
     if (k->n.n_dir * k->blocks == 1)
-        weft_par_for(k->threads, panels, (double)(p.rows * p.inner * WEFT_VEC_PANEL) * word_ns,
-                     multiply_words, &p);
+        weft_par_for(k->threads, panels, (double)(q.rows * q.inner * WEFT_VEC_PANEL) * byte_ns,
+                     weft_cpu__qrows_multiply, &q);
     else
-        multiply_words(&p, 0, panels);
+        weft_cpu__qrows_multiply(&q, 0, panels);
 }
 
 /* -- Time steps ----------------------------------------------------------------------------- */
@@ -377,7 +311,7 @@ static void run_step(const rnn_block *s, int64_t at)
     if (gru)
         sum_gru(s, at);
     else if (k->n.quantize_state)
-        times_r_words(s);
+        times_r_bytes(s);
     else
         times_r(s, s->h, 0, n_gate);
     for (int64_t i = 0; i < s->rows; i++) {
@@ -479,7 +413,7 @@ static weft_err run_rnn(void *state, void *const *arg)
         if (length_of(k, b) < 0 || length_of(k, b) > k->n.n_step)
             return WEFT_ERR_INPUT;
     if (k->n.quantize_state)
-        times_w_words(k);
+        times_w_bytes(k);
     else
         WEFT_TRY(k->run_product(k->product, (void *const[]){arg[IN_X], arg[IN_W],
                                                             scratch(k) + k->gates_at, scratch(k)}));
@@ -499,8 +433,8 @@ static void destroy_rnn(void *state)
     if (k->r)
         weft_cpu__put_pack(k->engine, k->r);
     for (uint32_t i = 0; i < 2; i++)
-        if (k->words[i])
-            weft_cpu__put_pack(k->engine, k->words[i]);
+        if (k->bytes[i])
+            weft_cpu__put_pack(k->engine, k->bytes[i]);
     if (k->product && k->destroy_product)
         k->destroy_product(k->product);
     else
@@ -520,9 +454,8 @@ static bool fits(const weft_slot *s, int64_t numel)
 /* W and R of bytes with their scales and constant zero points; sums of products fit 32 bits. */
 static bool bytes_fit(const weft_prep *p, const weft_rnn_layer *n)
 {
-    enum { INNER_MAX = (1 << 30) / (255 * 255) };
     int64_t gates = n->n_dir * (int64_t)n->cell * n->h;
-    if (p->n_in != IN_COUNT || n->n_in > INNER_MAX || n->h > INNER_MAX)
+    if (p->n_in != IN_COUNT || n->n_in > WEFT_QROWS_INNER_MAX || n->h > WEFT_QROWS_INNER_MAX)
         return false;
     for (uint32_t i = IN_W; i <= IN_R; i++) {
         const weft_slot *w = &p->in[i], *s = w + (WEFT_LSTM_W_SCALE - IN_W) + (i - IN_W);
@@ -572,16 +505,19 @@ static weft_slot as_matrix(const weft_slot *s, int64_t rows, int64_t cols)
 }
 
 /* Packs W and R of bytes. */
-static weft_err prepare_words(weft_prep *p, rnn_kernel *k, uint64_t *out_scratch)
+static weft_err prepare_bytes(weft_prep *p, rnn_kernel *k, uint64_t *out_scratch)
 {
     const weft_rnn_layer *n = &k->n;
     int64_t parts = n->n_dir * (int64_t)n->cell;
-    const weft_cpu_format w = weft_cpu__words(parts, n->h, n->n_in, &p->in[WEFT_LSTM_W_ZERO]);
-    const weft_cpu_format r = weft_cpu__words(parts, n->h, n->h, &p->in[WEFT_LSTM_R_ZERO]);
-    *out_scratch = words_room(n->n_step * n->n_batch, n->n_in);
-    snprintf(k->variant, sizeof k->variant, "%s+words", k->vec->name);
-    WEFT_TRY(weft_cpu__pack_as(p, IN_W, &w, &k->words[0]));
-    return weft_cpu__pack_as(p, IN_R, &r, &k->words[1]);
+    const weft_cpu_format w =
+        weft_cpu__qrows_format(k->vec, parts, n->h, n->n_in, &p->in[WEFT_LSTM_W_ZERO]);
+    const weft_cpu_format r =
+        weft_cpu__qrows_format(k->vec, parts, n->h, n->h, &p->in[WEFT_LSTM_R_ZERO]);
+    *out_scratch = weft_cpu__qrows_room(k->vec, n->n_step * n->n_batch, n->n_in);
+    snprintf(k->variant, sizeof k->variant, "%s+%s", k->vec->name,
+             weft_cpu__has_bytes(k->vec) ? "bytes" : "words");
+    WEFT_TRY(weft_cpu__pack_as(p, IN_W, &w, &k->bytes[0]));
+    return weft_cpu__pack_as(p, IN_R, &r, &k->bytes[1]);
 }
 
 /* Prepares the product of x and W, for both directions at once, and packs R. */
@@ -628,7 +564,8 @@ static bool place_scratch(weft_prep *p, rnn_kernel *k, uint64_t at)
     k->work_floats =
         weft_align_up((uint64_t)k->rows * (3 * m + (uint64_t)k->n.cell * (uint64_t)k->m), 16);
     if (k->n.quantize_state) /* instead of `reset` */
-        k->work_floats = weft_align_up(k->work_floats + words_room(k->rows, k->n.h) / 4, 16);
+        k->work_floats = weft_align_up(
+            k->work_floats + weft_cpu__qrows_room(k->vec, k->rows, k->n.h) / 4 + 1, 16);
     return weft_size_mul(k->work_floats * sizeof(float), tasks, &bytes) &&
            weft_size_add(bytes, k->work_at, &p->scratch_bytes);
 }
@@ -673,8 +610,8 @@ weft_err weft_cpu__prepare_rnn(weft_prep *p)
     rnn_kernel *k = create_rnn(p, &n);
     if (!k)
         return WEFT_ERR_NOMEM;
-    weft_err err = n.quantize_state ? prepare_words(p, k, &at) : prepare_products(p, k, &at);
-    if (err != WEFT_ERR_OK || (!k->r && !k->words[1]) || !place_scratch(p, k, at)) {
+    weft_err err = n.quantize_state ? prepare_bytes(p, k, &at) : prepare_products(p, k, &at);
+    if (err != WEFT_ERR_OK || (!k->r && !k->bytes[1]) || !place_scratch(p, k, at)) {
         destroy_rnn(k);
         return err;
     }

@@ -65,6 +65,20 @@ typedef struct weft_vec_bytes {
     const float *scale, *sum;
 } weft_vec_bytes;
 
+/* Rows of 4 * quads bytes without a sign, `stride` apart; whole[r] is the sum of row r less its
+ * zero points. */
+typedef struct weft_vec_rows {
+    const uint8_t *q;
+    size_t stride, quads;
+    int32_t zero;
+    const int32_t *whole;
+} weft_vec_rows;
+
+/* Of a factor of bytes with a sign, [quad][32][4]: sums of its columns, and their zero points. */
+typedef struct weft_vec_panel {
+    int32_t sum[WEFT_VEC_PANEL], zero[WEFT_VEC_PANEL];
+} weft_vec_panel;
+
 typedef struct weft_cpu_vec {
     const char *name;
     weft_vec_step step[WEFT_STEP_COUNT]; /* NULL: none */
@@ -92,6 +106,10 @@ typedef struct weft_cpu_vec {
      * exactly; w is [tap][pair][32][2]. */
     void (*words)(int32_t *out, const int16_t *x, const int32_t *row, size_t rows,
                   const int32_t *tap, size_t n_tap, size_t pairs, const int16_t *w);
+    /* Products of rows of bytes and a panel, whose zero points are taken off. NULL: needs VNNI, see
+     * weft_cpu__has_bytes. */
+    void (*byte_rows)(int32_t *out, const weft_vec_rows *x, size_t rows, const int8_t *w,
+                      const weft_vec_panel *panel);
     /* y[i] = x[i] - zero */
     void (*center)(int16_t *y, const uint8_t *x, bool is_signed, int32_t zero, size_t n);
     /* out[i] = sum over n_tap taps t of x[tap[t] + i] * w[t * stride + i] */
@@ -196,7 +214,7 @@ extern const weft_cpu_vec weft_cpu_vec_avx512;
 #endif
 
 const weft_cpu_vec *weft_cpu__vec(uint32_t lanes);
-/* Whether nbits_bytes of the table may be called here. */
+/* Whether the functions of the table that need VNNI may be called here. */
 bool weft_cpu__has_bytes(const weft_cpu_vec *vec);
 
 #endif

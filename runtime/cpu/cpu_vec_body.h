@@ -296,6 +296,7 @@ INLINE vf quantize_sum_v(vf x, vf scale, vf zero, float lo, float hi)
 #include "runtime/cpu/cpu_vec_pointwise_body.h"
 #include "runtime/cpu/cpu_vec_nbits_body.h"
 #include "runtime/cpu/cpu_vec_nbits_bytes_body.h"
+#include "runtime/cpu/cpu_vec_byte_rows_body.h"
 
 /* -- The table ------------------------------------------------------------------------------ */
 
@@ -404,6 +405,7 @@ const weft_cpu_vec VEC_TABLE = {
     .nbits_quantise = nbits_quantise,
     .nbits_byte_order = nbits_byte_order,
 #if VEC_LANES == 16
+    .byte_rows = byte_rows,
     .nbits_bytes = nbits_bytes,
     .nbits_byte_dots = nbits_byte_dots,
 #endif
