@@ -6,7 +6,7 @@
  *
  *     squeeze, unsqueeze, flatten, transpose  <  reshape, concat
  *     gemm  <  matmul
- *     pow, div  <  mul, square
+ *     pow, div  <  mul, square  <  dequantize_linear
  *
  * Rules never change a floating-point result by more than the order of rounding. Each sweep is
  * O(nodes); at most SWEEPS_MAX sweeps. */
@@ -415,6 +415,50 @@ static weft_err pow_to_square(match *k)
         return replace_by_new(k, WEFT_OP_SQUARE, &base, 1, NULL, 0);
     if (x == 0.5 && is_positive(k, base))
         return replace_by_new(k, WEFT_OP_SQRT, &base, 1, NULL, 0);
+    return WEFT_ERR_OK;
+}
+
+/* The axis of `like` along which the elements of `type` change, -1 if it has one element; false:
+ * they change along several. */
+static bool find_axis(const weft_ttype *type, const weft_ttype *like, int64_t *axis)
+{
+    *axis = -1;
+    if (type->rank > like->rank)
+        return false;
+    for (uint32_t i = 0; i < type->rank; i++) {
+        uint32_t at = like->rank - type->rank + i;
+        if (type->dim[i] == 1)
+            continue;
+        if (*axis >= 0 || type->dim[i] != like->dim[at])
+            return false;
+        *axis = at;
+    }
+    return true;
+}
+
+/* mul (cast $w {to = f32}) $s ==> dequantize_linear $w $s for a weight of bytes and scales along
+ * one axis: fold-weights knows it */
+static weft_err scaled_bytes_to_dequantize(match *k)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        weft_node cast = weft_match__maker(k->m, in(k, i), WEFT_OP_CAST);
+        weft_val w = cast.i ? weft_node_in(k->m, cast, 0) : (weft_val){0}, by = in(k, !i);
+        int64_t axis;
+        if (!w.i || weft_val_get_kind(k->m, w) != WEFT_VAL_WEIGHT ||
+            weft_val_get_kind(k->m, by) != WEFT_VAL_WEIGHT ||
+            (type_of(k, w)->dtype != WEFT_DTYPE_I8 && type_of(k, w)->dtype != WEFT_DTYPE_U8) ||
+            type_of(k, by)->dtype != WEFT_DTYPE_F32 || !same_type(k, in(k, i), result(k)) ||
+            !find_axis(type_of(k, by), type_of(k, w), &axis))
+            continue;
+        weft_weight_info scale = *weft_weight_get(k->m, weft_val_weight(k->m, by));
+        weft_ttype flat = {.dtype = WEFT_DTYPE_F32, .rank = axis >= 0};
+        if (axis >= 0)
+            flat.dim[0] = type_of(k, w)->dim[axis];
+        scale.type = weft_type_intern(k->m, &flat);
+        const weft_val operand[] = {w, weft_weight_val(k->m, weft_weight_add(k->m, &scale))};
+        const weft_attr attr = WEFT_ATTR_OF_INT(AXIS, axis);
+        return replace_by_new(k, WEFT_OP_DEQUANTIZE_LINEAR, operand, 2, &attr, axis >= 0);
+    }
     return WEFT_ERR_OK;
 }
 
