@@ -151,7 +151,7 @@ typedef struct weft_pass_options {
     uint64_t rewrite_limit; /* the first N rewrites only; 0: no limit */
     bool allow_fast;        /* rewrites that change floating-point results beyond rounding order */
     weft_dtype precision;   /* F16, BF16: what f32 becomes inside the graphs; else it stays */
-    bool tf32;              /* GEMMs of f32 are computed as TF32 if the device can */
+    bool exact_f32;         /* GEMMs of f32 are not computed as TF32 where the device can */
     const weft_tuned_conv *tuned;
     size_t n_tuned;
     weft_merge merge;

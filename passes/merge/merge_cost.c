@@ -193,7 +193,7 @@ bool weft_merge__sizes(weft_merger *g, int64_t batch, int64_t other, weft_merge_
         set_symbols(g->columns.model[i], batch, other, out->value);
     weft_dtype precision = g->cx->options->precision;
     out->half = precision == WEFT_DTYPE_F32 ? WEFT_DTYPE_NONE : precision;
-    out->exact_f32 = !g->cx->options->tf32;
+    out->exact_f32 = g->cx->options->exact_f32;
     weft_pass_options options = *g->cx->options;
     if (g->set && g->set->device) {
         options.device = g->set->device;

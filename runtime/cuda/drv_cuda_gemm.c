@@ -93,7 +93,8 @@ static weft_err make_desc(weft_cudev_gemm *p, weft_diag *diag)
     int32_t a = n->trans_b ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     int32_t b = n->trans_a ? WEFT_CUBLAS_OP_T : WEFT_CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(n);
-    bool tf32 = n->tf32 && n->dtype == WEFT_DTYPE_F32, whole = n->dtype == WEFT_DTYPE_I8;
+    bool tf32 = n->tf32 && n->dtype == WEFT_DTYPE_F32 && p->gpu->cc >= 80,
+         whole = n->dtype == WEFT_DTYPE_I8;
     unsigned compute = whole  ? WEFT_CUBLAS_COMPUTE_32I
                        : tf32 ? WEFT_CUBLAS_COMPUTE_32F_FAST_TF32
                               : WEFT_CUBLAS_COMPUTE_32F;

@@ -66,9 +66,13 @@ expect 0 "$WEFT" compile small.wir --target sm_80 --precision f16 -o a.weft --re
 has out "Precision f16: outputs differ from those of f32"
 has out "  overflows or is NaN  over y"
 has out "  0 of scale (1 inputs)  exact z"
-expect 0 "$WEFT" compile small.wir --target sm_80 --precision tf32 -o a.weft --report a.json
-jq -e '.precision | .type == "tf32" and ([.outputs[] | [.model, .output, .difference, .runs]]
-    == [["over", "y", 0, 1], ["exact", "y", 0, 1], ["exact", "z", 0, 1]])' a.json >/dev/null ||
-    die "$(shown a.json)"
-expect 0 "$WEFT" compile small.wir --target sm_80 -o a.weft --report a.json
+# TF32 is the default on GPUs.
+for option in "--precision tf32" ""; do
+    # shellcheck disable=SC2086
+    expect 0 "$WEFT" compile small.wir --target sm_80 $option -o a.weft --report a.json
+    jq -e '.precision | .type == "tf32" and ([.outputs[] | [.model, .output, .difference, .runs]]
+        == [["over", "y", 0, 1], ["exact", "y", 0, 1], ["exact", "z", 0, 1]])' a.json >/dev/null ||
+        die "$(shown a.json)"
+done
+expect 0 "$WEFT" compile small.wir --target sm_80 --precision f32 -o a.weft --report a.json
 jq -e '.precision == null' a.json >/dev/null || die "$(shown a.json)"

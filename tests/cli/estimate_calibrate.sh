@@ -35,7 +35,7 @@ expect 0 "$WEFT" estimate m.weft --gpu h100
 has out calibrated
 expect 1 "$WEFT" estimate m.weft --gpu h100 --calibration h100.cal
 has err "give the model file"
-expect 1 "$WEFT" estimate m.weft --gpu h100 --exact-f32
+expect 1 "$WEFT" estimate m.weft --gpu h100 --precision f32
 printf 'models:\n  - {name: m, file: %s, slo: 50ms, rate: 10/s}\n' "$model" >set.yaml
 printf 'devices:\n  - {type: h100, count: 1}\n' >fleet.yaml
 expect 0 "$WEFT" plan set.yaml --fleet fleet.yaml --calibration h100.cal

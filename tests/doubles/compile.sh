@@ -16,7 +16,7 @@ fi
 rm -f "$out"/*
 pair() { # NAME SOURCE OPTIONS...
     "$WEFT" compile "$2" "${@:3}" -o "$out/$1.cpu.weft"
-    "$WEFT" compile "$2" "${@:3}" --target sm_90 -o "$out/$1.gpu.weft"
+    "$WEFT" compile "$2" "${@:3}" --target sm_90 --precision f32 -o "$out/$1.gpu.weft"
 }
 pair small "$here/small.wir"
 pair quantised "$here/quantised.wir"

@@ -12,7 +12,7 @@ code=77
 for name in "$@"; do
     [ -f "$models/$name.onnx" ] || continue
     [ "$code" -ne 77 ] || code=0
-    "$WEFT" compile "$models/$name.onnx" --target sm_90 -o "$box/m.weft"
+    "$WEFT" compile "$models/$name.onnx" --target sm_90 --precision f32 -o "$box/m.weft"
     ports=()
     for file in "$models/$name".in.*.npy; do
         port=${file#"$models/$name".in.}

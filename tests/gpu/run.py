@@ -113,7 +113,7 @@ def run_case(run, folder, target):
     if run.left() < run.args.seconds * 0.75:
         return name, "left out", "no time was left"
     code, _, err = run.call(run.weft, "compile", os.path.join(folder, "model.onnx"), "--target", target,
-                            "-o", bundle)
+                            "--precision", "f32", "-o", bundle)
     if code != 0:
         return name, "unsupported", err.strip().split("\n")[0]
     data = os.path.join(folder, "test_data_set_0")
@@ -169,7 +169,7 @@ def compile_model(run, name, path, entry, precisions):
         if kind != "cpu":
             argv += ["--target", run.target]
             argv += ["--gpu", run.device] if run.device else []
-            argv += ["--precision", kind] if kind != "fp32" else []
+            argv += ["--precision", "f32" if kind == "fp32" else kind]
         begin = time.monotonic()
         code, _, err = run.call(*argv, seconds=200)
         if code != 0:
@@ -297,7 +297,7 @@ def quantised(run):
     import numpy as np
     source = os.path.join(run.payload, "models", "quantised.wir")
     bundles, rows = {}, []
-    for kind, extra in (("cpu", []), ("gpu", ["--target", run.target])):
+    for kind, extra in (("cpu", []), ("gpu", ["--target", run.target, "--precision", "f32"])):
         bundles[kind] = os.path.join(run.work, "quantised.%s.weft" % kind)
         code, _, err = run.call(run.weft, "compile", source, "-o", bundles[kind], "--merge", "off",
                                 *extra, seconds=200)

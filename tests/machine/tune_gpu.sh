@@ -1,7 +1,7 @@
 # `weft compile --tune` for a GPU measures cuBLASLt's algorithms there and stores the fastest.
 command -v g++ >/dev/null || skip "no g++, which the double of NVRTC calls"
 export LD_LIBRARY_PATH=$DOUBLES WEFT_DOUBLE_CACHE=$PWD/cache
-expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" --target sm_90 --batch 1,4 --tune -o d.weft
+expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" --target sm_90 --precision f32 --batch 1,4 --tune -o d.weft
 expect 0 "$WEFT" inspect d.weft
 has out "GEMMs on NVIDIA H200 with 132 SMs, cuBLASLt 130100"
 expect 0 "$WEFT" inspect d.weft --format json

@@ -215,7 +215,7 @@ static double time_gemm(weft_dtype precision, bool tf32)
     const weft_pass_options options = {.target = "sm_90",
                                        .assignment = &weft_assignment_igraph,
                                        .precision = precision,
-                                       .tf32 = tf32};
+                                       .exact_f32 = !tf32};
     family f = {.n_model = 2, .n_layer = 1, .width = 2048, .from = {-1}};
     weft_diag *diag = weft_diag_create();
     weft_module *m = make_module(&f, diag);

@@ -20,7 +20,9 @@
 typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *plan, *gpu, *calibration;
-    bool allow_hard_links, tune, text_report, tf32, is_f32;
+    bool allow_hard_links, tune, text_report;
+    bool tf32;                 /* GEMMs of f32 may round their operands */
+    bool is_f32;               /* nothing is computed in less than f32 */
     weft_tool_changes changes; /* effects of --merge-tolerance */
     weft_tool_precision watch;
     char **file;
@@ -62,15 +64,6 @@ static int take_merge(void *at, const weft_verb *verb, char *arg)
     return 0;
 }
 
-static int take_precision(void *at, const weft_verb *verb, char *arg)
-{
-    options *o = at;
-    (void)verb;
-    o->tf32 = o->pipeline.run.pass.tf32 = strcmp(arg, "tf32") == 0;
-    o->pipeline.run.pass.precision = o->tf32 ? WEFT_DTYPE_F32 : weft_dtype_parse(arg);
-    return 0;
-}
-
 #define OPTIONS_OF_compile
 #define OPTIONS options
 #include "tools/common/option_rows.h"
@@ -85,8 +78,10 @@ static int parse(int argc, char **argv, options *o)
     o->n_file = argc - optind;
     if (o->n_file == 0)
         return weft_tool_usage(&weft_verb_compile, "name a set file or ONNX files");
-    o->is_f32 = !o->tf32 && (o->pipeline.run.pass.precision == WEFT_DTYPE_NONE ||
-                             o->pipeline.run.pass.precision == WEFT_DTYPE_F32);
+    const weft_pass_options *pass = &o->pipeline.run.pass;
+    bool narrow = weft_tool_is_narrow(pass), is_given = pass->precision != WEFT_DTYPE_NONE;
+    o->tf32 = !narrow && !pass->exact_f32 && (is_for_gpu(o) || is_given);
+    o->is_f32 = !narrow && !o->tf32;
     if (!o->is_f32 && !is_for_gpu(o))
         return weft_tool_usage(&weft_verb_compile, "--precision other than f32 needs a GPU as "
                                                    "--target; CPUs compute in f32");
@@ -341,7 +336,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
         weft_arena_array(arena, (size_t)weft_graph_count(m) + 1, sizeof *model);
     weft_bundle bundle = {0};
     weft_calibration fit;
-    weft_tool_profile_options how = {0};
+    weft_tool_profile_options how = {.exact_f32 = o->pipeline.run.pass.exact_f32};
     if (o->calibration) {
         WEFT_TRY(weft_tool_calibration_load(o->calibration, diag, &fit));
         how.calibration = &fit;
@@ -406,7 +401,11 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     weft_merge_log log = {.arena = arena, .want_pairs = o->report || o->similarity};
     o->pipeline.run.pass.merge_log = &log;
     if (!o->is_f32) {
-        o->watch = (weft_tool_precision){.name = precision_name(o), .arena = arena, .diag = diag};
+        o->watch =
+            (weft_tool_precision){.name = precision_name(o),
+                                  .unasked = o->pipeline.run.pass.precision == WEFT_DTYPE_NONE,
+                                  .arena = arena,
+                                  .diag = diag};
         o->pipeline.watch = weft_tool_precision_watch;
         o->pipeline.watcher = &o->watch;
     }

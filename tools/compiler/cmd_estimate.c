@@ -96,7 +96,7 @@ static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, ui
                                int64_t batch, weft_arena *arena, weft_diag *diag,
                                weft_tool_finding *out)
 {
-    weft_estimate_options how = {.exact_f32 = o->exact_f32, .model = o->model};
+    weft_estimate_options how = {.exact_f32 = o->pass.exact_f32, .model = o->model};
     weft_workload work[KINDS];
     int64_t *symbol[KINDS] = {NULL};
     if (o->framework)
@@ -128,15 +128,18 @@ static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, ui
 static weft_err lower(const weft_tool_estimate *o, weft_module *m, const weft_gpu *gpu,
                       weft_diag *diag)
 {
-    weft_tool_pipeline pipeline = {
-        .run = {.verify = WEFT_VERIFY_OFF, .pass = {.batch = o->batch, .n_batch = o->n_batch}}};
+    weft_tool_pipeline pipeline = {.run = {.verify = WEFT_VERIFY_OFF, .pass = o->pass}};
     size_t n = 0;
-    if (weft_module_stage(m) != WEFT_STAGE_GRAPH)
-        return o->framework
-                   ? weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
-                                     "is lowered already; --lowering framework needs the "
-                                     "graph stage")
-                   : WEFT_ERR_OK;
+    pipeline.run.pass.batch = o->batch;
+    pipeline.run.pass.n_batch = o->n_batch;
+    if (weft_module_stage(m) != WEFT_STAGE_GRAPH) {
+        const char *option = o->framework                    ? "--lowering framework"
+                             : weft_tool_is_narrow(&o->pass) ? "--precision f16 or bf16"
+                                                             : NULL;
+        return option ? weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
+                                        "is lowered already; %s needs the graph stage", option)
+                      : WEFT_ERR_OK;
+    }
     const weft_pass *const *framework = weft_pipeline("framework", &n);
     weft_tool_progress("lowering");
     weft_err err = o->framework ? weft_tool_pipeline_run(&pipeline, m, framework, n, diag)
@@ -164,7 +167,8 @@ static weft_err write_profile(weft_tool_estimate *o, weft_module *m, weft_arena 
     const weft_slice *slice;
     size_t n;
     weft_profile profile;
-    weft_tool_profile_options how = {.calibration = o->calibration ? &o->fit : NULL};
+    weft_tool_profile_options how = {.calibration = o->calibration ? &o->fit : NULL,
+                                     .exact_f32 = o->pass.exact_f32};
     if (weft_graph_model_count(m) != 1)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "holds %u models; a profile is of one", weft_graph_model_count(m));
@@ -298,9 +302,9 @@ static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, we
     if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "a bundle has no kernels of the compiler; give the model file");
-    if (o->exact_f32 || o->model || o->calibration)
+    if (o->pass.precision != WEFT_DTYPE_NONE || o->model || o->calibration)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
-                               "a bundle has estimates, which --exact-f32, --model and "
+                               "a bundle has estimates, which --precision, --model and "
                                "--calibration do not change; give the model file");
     if (o->profile && bundle->n_program != 1)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},

@@ -6,8 +6,13 @@
 #include "estimator/estimator.h"
 #include "runtime/runtime.h"
 #include "tools/common/tools.h"
+#include "tools/profile/pipeline.h"
 
-enum { WEFT_ESTIMATE_DIMS_MAX = 16, WEFT_ESTIMATE_BATCHES_MAX = 64, WEFT_ESTIMATE_SLICES_MAX = 64 };
+enum {
+    WEFT_ESTIMATE_DIMS_MAX = 16,
+    WEFT_ESTIMATE_BATCHES_MAX = 256,
+    WEFT_ESTIMATE_SLICES_MAX = 64
+};
 
 typedef struct weft_tool_estimate {
     char *const *file;
@@ -20,7 +25,8 @@ typedef struct weft_tool_estimate {
     int64_t batch[WEFT_ESTIMATE_BATCHES_MAX];
     size_t n_batch;
     uint32_t procs;
-    bool per_kernel, exact_f32, explain, compare, profile, json, framework;
+    weft_pass_options pass; /* --precision */
+    bool per_kernel, explain, compare, profile, json, framework;
     const char *kernels, *calibrate, *calibration, *model;
     bool features, no_dispatch;
     weft_calibration fit;   /* valid if `calibration` is set; find_calibration() */

@@ -48,7 +48,7 @@ static weft_err on_kernel(void *user, const weft_kernel *kernel, const weft_slic
 {
     measurements *all = user;
     const weft_slice *at = &all->o->at[0];
-    const weft_estimate_options how = {.exact_f32 = exact || all->o->exact_f32};
+    const weft_estimate_options how = {.exact_f32 = exact || all->o->pass.exact_f32};
     weft_calibration_row row = {.measured_us = measured_us, .shape = hash_kernel(kernel)};
     if (slice->gpu != at->gpu)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = all->o->calibrate},
@@ -87,7 +87,7 @@ static weft_err add_model(measurements *all, weft_graph *g, int64_t batch, doubl
                           weft_diag *diag)
 {
     const weft_tool_estimate *o = all->o;
-    weft_estimate_options how = {.exact_f32 = o->exact_f32};
+    weft_estimate_options how = {.exact_f32 = o->pass.exact_f32};
     if (o->framework)
         how.lowering = WEFT_LOWERING_FRAMEWORK;
     const char *name = weft_graph_name(g);

@@ -62,8 +62,8 @@ int weft_tool_take_batches(void *at, const weft_verb *verb, char *text)
     for (size_t i = 0; i < o->n_batch; i++)
         ok = ok && o->batch[i] <= BATCH_MAX;
     return ok ? 0
-              : weft_tool_usage(verb, "--batch takes numbers from 1 to %d, not '%s'", BATCH_MAX,
-                                text);
+              : weft_tool_usage(verb, "--batch takes up to %d numbers from 1 to %d, not '%s'",
+                                WEFT_ESTIMATE_BATCHES_MAX, BATCH_MAX, text);
 }
 
 int weft_tool_take_share(void *at, const weft_verb *verb, char *arg)
@@ -115,11 +115,17 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
     if (modes > 1)
         return weft_tool_usage(
             verb, "--kernels, --calibrate, --profile and --compare exclude each other");
-    bool is_special = o->n_dim || o->framework || o->exact_f32 || o->model || o->slice[0];
+    bool is_special = o->n_dim || o->framework || o->model || o->slice[0];
     if (o->profile && (is_special || o->procs > 1))
         return weft_tool_usage(
             verb, "--profile covers all slices by the best models: no --slice, --share, --procs, "
-                  "--dim, --lowering framework, --exact-f32 or --model");
+                  "--dim, --lowering framework or --model");
+    if (o->framework && weft_tool_is_narrow(&o->pass))
+        return weft_tool_usage(verb,
+                               "--lowering framework takes models as they are: give one that is "
+                               "f16 or bf16 itself");
+    if (o->kernels && o->pass.precision != WEFT_DTYPE_NONE)
+        return weft_tool_usage(verb, "the rows of --kernels name their types: no --precision");
     if (o->features && !o->kernels)
         return weft_tool_usage(verb, "--features goes with --kernels");
     if (o->no_dispatch && !o->kernels)
@@ -141,9 +147,14 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
     int code = o->compare ? 0 : add_slice(o, verb, o->gpu, o->slice);
     if (code)
         return code;
-    for (size_t i = 0; i < o->n_at; i++)
-        if (o->procs > 1 && strcmp(o->at[i].gpu->name, "cpu") == 0)
+    for (size_t i = 0; i < o->n_at; i++) {
+        bool is_cpu = strcmp(o->at[i].gpu->name, "cpu") == 0;
+        if (is_cpu && o->procs > 1)
             return weft_tool_usage(verb, "--procs: processes share GPUs, a CPU slice has one");
+        if (is_cpu && weft_tool_is_narrow(&o->pass))
+            return weft_tool_usage(verb,
+                                   "--precision f16 and bf16 are for GPUs; CPUs compute in f32");
+    }
     o->json = o->json || o->output;
     return -1;
 }

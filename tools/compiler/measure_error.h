@@ -22,9 +22,10 @@ typedef struct weft_tool_changes {
 
 /* Measures --precision while passes run: the reference implementations evaluate the graphs just
  * before and just after the pass lower-precision, at the smallest sizes. The caller sets the
- * first three members; `changes` stays empty if the pass does not run. */
+ * members up to diag; `changes` stays empty if the pass does not run. */
 typedef struct weft_tool_precision {
     const char *name; /* "f16", "bf16", "tf32" */
+    bool unasked;     /* it is the default: only what takes no time to speak of is measured */
     weft_arena *arena;
     weft_diag *diag; /* gets a note for each model */
     weft_tool_changes changes;

@@ -81,13 +81,28 @@ int weft_tool_take_target(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "no target '%s'; there are cpu, cpu:avx2 and sm_NN of a GPU", arg);
 }
 
+int weft_tool_take_precision(void *at, const weft_verb *verb, char *arg)
+{
+    weft_pass_options *pass = at;
+    (void)verb;
+    pass->exact_f32 = strcmp(arg, "f32") == 0;
+    pass->precision = strcmp(arg, "tf32") == 0 ? WEFT_DTYPE_F32 : weft_dtype_parse(arg);
+    return 0;
+}
+
+bool weft_tool_is_narrow(const weft_pass_options *pass)
+{
+    return pass->precision != WEFT_DTYPE_NONE && pass->precision != WEFT_DTYPE_F32;
+}
+
 int weft_tool_take_batch(void *at, const weft_verb *verb, char *arg)
 {
     weft_tool_pipeline *p = at;
     p->run.pass.n_batch = weft_tool_parse_list(arg, p->batch, sizeof p->batch / sizeof p->batch[0]);
     p->run.pass.batch = p->batch;
     if (p->run.pass.n_batch == 0)
-        return weft_tool_usage(verb, "--batch takes numbers like 1,2,4, not '%s'", arg);
+        return weft_tool_usage(verb, "--batch takes up to %zu numbers like 1,2,4, not '%s'",
+                               sizeof p->batch / sizeof p->batch[0], arg);
     return 0;
 }
 

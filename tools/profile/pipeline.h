@@ -18,12 +18,15 @@ typedef struct weft_tool_pipeline {
 } weft_tool_pipeline;
 
 /* Values of the common options (rows in options.def): `at` is a weft_tool_pipeline; a const char *
- * for passes and dumps; a weft_verify_when. */
+ * for passes and dumps; a weft_verify_when; for precision the weft_pass_options. */
 int weft_tool_take_target(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_batch(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_pass(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_dump(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_verify(void *at, const weft_verb *verb, char *arg);
+int weft_tool_take_precision(void *at, const weft_verb *verb, char *arg);
+/* Whether --precision says f16 or bf16. */
+bool weft_tool_is_narrow(const weft_pass_options *pass);
 
 WEFT_MUST_USE weft_err weft_tool_pipeline_run(weft_tool_pipeline *p, weft_module *m,
                                               const weft_pass *const *pass, size_t n,

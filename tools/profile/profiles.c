@@ -99,7 +99,7 @@ static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_
                                weft_diag *diag, weft_profile *out)
 {
     const weft_calibration *c = options->calibration;
-    weft_estimate_options how = {0};
+    weft_estimate_options how = {.exact_f32 = options->exact_f32};
     if (c && strcmp(c->gpu, slice->gpu->name) == 0)
         how.calibration = c;
     return weft_estimate_profile(g, slice, n_slice, batch, n_batch, default_procs,

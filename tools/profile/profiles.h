@@ -20,6 +20,7 @@ WEFT_MUST_USE weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, 
 /* Zero-initialised: the defaults. */
 typedef struct weft_tool_profile_options {
     const weft_calibration *calibration; /* used for the device that it names; NULL: none */
+    bool exact_f32;                      /* GEMMs of f32 are not computed as TF32 */
 } weft_tool_profile_options;
 
 /* The profile of a plan-stage graph over the batches of its buckets and, on GPUs, one to three
