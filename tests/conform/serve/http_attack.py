@@ -296,8 +296,8 @@ def answers(s):
 def check_descriptors():
     """64 descriptors, clients that hold all that can be had, and a worker that is killed: it is started
     again, and a kept connection is served."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # of this process as well, for good
     with Server() as s:
+        resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (64, 64))
         kept = s.connect()
 
         def ask():
