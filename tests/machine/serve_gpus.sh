@@ -108,6 +108,15 @@ mig 1 19 6
 mig 1 9 0
 gpu h200
 END
+# A control program that hangs, and may have started a daemon: waited for at the end.
+mkdir hung
+cp machine hung
+plan 40%::1000:1 60%::3000:1
+mv plan.json hung
+env MPS_HANGS=1 MPS_RECORD="$PWD/hung/mps" TMPDIR="$PWD/hung" WEFT_DOUBLE_NVML="$PWD/hung/machine" \
+    PATH="$PWD/bin:$PATH" LD_LIBRARY_PATH="$DOUBLES" timeout 60 "$WEFT" serve digits.weft \
+    hung/plan.json --mps --http 0 --grpc off --metrics off >hung/out 2>hung/err &
+hung=$!
 plan 3g.71gb:0:1000:1 1g.18gb:6:1000:1
 start 2
 has errors "is compiled for cpu: its models do not run on the GPUs of the plan"
@@ -297,12 +306,13 @@ has err "ended with code 1"
 has err "its log ends with: no such device"
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
-# A control program that hangs, and may have started a daemon.
-rm mps
-MPS_HANGS=1 timeout=40 refused --mps
-has err "did not end within seconds 20"
-grep -q quit mps || die "$(shown mps)"
-! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
+# The control program that hung.
+code=0
+wait "$hung" || code=$?
+[ "$code" = 1 ] || die "exit code $code: $(shown hung/err)"
+has hung/err "did not end within seconds 20"
+grep -q quit hung/mps || die "$(shown hung/mps)"
+! ls -d hung/weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
 # Hostile plans.
 plan 1g.18gb:0:1:1 "0%::1:1"
