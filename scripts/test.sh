@@ -41,11 +41,12 @@ build asan
 build clang
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so do
-# lint, which reads sources, and recorded numbers of code that unit tests run as well.
+# lint, which reads sources, recorded numbers of code that unit tests run as well, and tests that run
+# nothing of Weft (release).
 asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
-run_tests asan --label-exclude '^(slow|bench|lint|regress)$'
+run_tests asan --label-exclude '^(slow|bench|lint|regress|release)$'
 run_tests ci
 
 if [ ${#failed[@]} -gt 0 ]; then
