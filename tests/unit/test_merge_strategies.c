@@ -293,7 +293,7 @@ static void check_strategy(const char *strategy, bool conv, relation its_own)
         used += run_set(strategy, conv, its_own, round * 7919 + 1, diag);
     assert_true(used >= rounds);
     for (relation how = EQUAL; how <= NOTHING; how++)
-        for (uint64_t round = 0; round < (conv ? 2 : 6); round++)
+        for (uint64_t round = 0; round < RAND_ROUNDS(conv ? 2u : 6u); round++)
             run_set(strategy, conv, how, round * 104729 + how, diag);
     weft_diag_destroy(diag);
 }
