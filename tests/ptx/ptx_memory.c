@@ -204,16 +204,15 @@ void ptx_copy_wait(ptx_state *s, unsigned thread, unsigned pending)
             x->writer = (uint16_t)(thread + 1);
         }
     }
-    memmove(c->at, c->at + n, (c->n - n) * sizeof *c->at);
+    if (n > 0)
+        memmove(c->at, c->at + n, (c->n - n) * sizeof *c->at);
     c->n -= n;
     c->n_group -= done;
     for (unsigned i = 0; i < c->n_group; i++)
         c->group_end[i] = c->group_end[i + done] - n;
 }
 
-/* -- Banks
- * ------------------------------------------------------------------------------------------------
- */
+/* -- Banks ---------------------------------------------------------------------------------- */
 
 /* Adds the phases of one access of `bytes` a lane: 32 banks of 4 bytes; lanes are served in groups
  * whose accesses add up to 128 bytes; different words of one bank take a phase each. */
