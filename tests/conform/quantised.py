@@ -279,6 +279,27 @@ def recurrent(check, rng):
                           model_of([node], x, outs, c), x, 2e-3)
 
 
+def scaled(check, rng):
+    """Weights of bytes that are cast and multiplied by scales, for exporters that write no DequantizeLinear: scales of
+    each axis, of all and of single elements, on either side; read by products, by Gather, and as they are."""
+    for dtype in (U8, S8):
+        x = {"x": rng.normal(0, 1, (4, 19)).astype(np.float32), "i": rng.integers(0, 19, (5,))}
+        nodes, c, outs = [], {}, {}
+        for k, (dims, scale) in enumerate([((19, 13), ()), ((19, 13), (1,)), ((19, 13), (13,)), ((19, 13), (1, 13)),
+                                           ((19, 13), (19, 1)), ((19, 13), (19, 13)), ((19, 19), (19,)),
+                                           ((19, 19), (19, 1)), ((2, 19, 13), (19, 1)), ((2, 19, 13), (2, 1, 1)),
+                                           ((19, 1), (13,)), ((1, 13), (19, 1)), ((13,), (19, 13))]):
+            c[f"w{k}"], c[f"s{k}"] = some(rng, dtype, dims), rng.uniform(0.01, 0.02, scale).astype(np.float32)
+            nodes += [helper.make_node("Cast", [f"w{k}"], [f"c{k}"], to=TensorProto.FLOAT),
+                      helper.make_node("Mul", [f"c{k}", f"s{k}"] if k % 2 else [f"s{k}", f"c{k}"], [f"d{k}"]),
+                      helper.make_node("MatMul", ["x", f"d{k}"], [f"p{k}"])]
+            if len(dims) == 2 and dims[0] == 19:
+                nodes.append(helper.make_node("Gather", [f"d{k}", "i"], [f"g{k}"]))
+                outs[f"g{k}"] = np.float32
+            outs[f"p{k}"] = outs[f"d{k}"] = np.float32
+        check.one(f"cast and scaled {np.dtype(dtype).name}", model_of(nodes, x, outs, c), x, 1e-6)
+
+
 def attention(check, rng):
     """QAttention and QEmbedLayerNormalization with random operands, and as onnxruntime's quantisers write
     them for a network that its transformer tool has fused."""
@@ -556,6 +577,7 @@ def main():
              "gemms": lambda: gemms(check, np.random.default_rng(a.seed)),
              "convolutions": lambda: convolutions(check, np.random.default_rng(a.seed)),
              "recurrent": lambda: recurrent(check, np.random.default_rng(a.seed)),
+             "scaled": lambda: scaled(check, np.random.default_rng(a.seed)),
              "attention": lambda: attention(check, np.random.default_rng(a.seed)),
              "networks": lambda: networks(check, np.random.default_rng(a.seed)),
              "chains": lambda: chains(check, a.seed, a.chains)}
