@@ -261,6 +261,36 @@ void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len)
     weft_buf_putc(buf, '"');
 }
 
+/* Bytes of the character of UTF-8 at `s`; 0: it is cut. */
+static int character_bytes(const char *s)
+{
+    const unsigned char *at = (const unsigned char *)s;
+    int n = *at < 0x80 ? 1 : *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : *at >= 0xc0 ? 2 : 0;
+    for (int i = 1; i < n; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+void weft_buf_put_xml(weft_buf *buf, const char *s)
+{
+    for (int n; *s; s += n > 0 ? n : 1) {
+        n = character_bytes(s);
+        if (*s == '&')
+            weft_buf_puts(buf, "&amp;");
+        else if (*s == '<')
+            weft_buf_puts(buf, "&lt;");
+        else if (*s == '>')
+            weft_buf_puts(buf, "&gt;");
+        else if (*s == '"')
+            weft_buf_puts(buf, "&quot;");
+        else if (n == 0 || (unsigned char)*s < 0x20 || *s == 0x7f)
+            weft_buf_putc(buf, '?');
+        else
+            weft_buf_add(buf, s, (size_t)n);
+    }
+}
+
 /* -- Interned names --------------------------------------------------------------------------- */
 
 typedef struct name {

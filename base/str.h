@@ -32,6 +32,9 @@ void weft_buf_put_f32(weft_buf *buf, float x);
 void weft_buf_put_f64(weft_buf *buf, double x);
 /* "..." with \" \\ \n \t \xHH escapes; bytes that are not printable ASCII are escaped. */
 void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len);
+/* As text of XML and HTML, also in quotes: markup is escaped; control characters, which XML
+ * forbids, and characters of UTF-8 that are cut become '?'. */
+void weft_buf_put_xml(weft_buf *buf, const char *s);
 
 /* -- Interned names ----------------------------------------------------------------------- */
 

@@ -11,28 +11,6 @@ enum { LEFT = 130, WIDTH = 840, ROW = 36, BOX = 28, TOP = 46, LEGEND_COLUMNS = 4
 
 static const double letter = 6.6; /* width of a letter of 11 px */
 
-/* Writes XML text: markup is escaped, and control characters, which XML forbids, become '?'. */
-static void put_text(weft_buf *buf, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '&':
-            weft_buf_printf(buf, "&amp;");
-            break;
-        case '<':
-            weft_buf_printf(buf, "&lt;");
-            break;
-        case '>':
-            weft_buf_printf(buf, "&gt;");
-            break;
-        case '"':
-            weft_buf_printf(buf, "&quot;");
-            break;
-        default:
-            weft_buf_putc(buf, (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
-        }
-}
-
 /* Hues are a golden angle apart, and light enough for black text. */
 static void put_color(weft_buf *buf, uint32_t color)
 {
@@ -53,9 +31,9 @@ static void put_title(weft_buf *buf, const weft_box *box)
         const weft_placement *p = box->place[i];
         if (i > 0)
             weft_buf_printf(buf, "&#10;");
-        put_text(buf, p->model);
+        weft_buf_put_xml(buf, p->model);
         weft_buf_printf(buf, ": ");
-        put_text(buf, p->slice[0] ? p->slice : "whole device");
+        weft_buf_put_xml(buf, p->slice[0] ? p->slice : "whole device");
         weft_buf_printf(buf, ", batch %u x %u, %.6g of %.6g/s, %.6g ms", p->batch, p->procs,
                         p->rate_per_s, p->capacity_per_s, p->latency_us / 1e3);
     }
@@ -79,14 +57,14 @@ static void put_name(weft_buf *buf, const weft_box *box, double x, double y, dou
     if (strlen(name) > room)
         name[room] = 0;
     weft_buf_printf(buf, "<text x=\"%.2f\" y=\"%.2f\">", x + 4, y + BOX / 2.0 + 4);
-    put_text(buf, name);
+    weft_buf_put_xml(buf, name);
     weft_buf_printf(buf, "</text>");
 }
 
 static void put_device(weft_buf *buf, const weft_drawn_device *d, double y)
 {
     weft_buf_printf(buf, "<text x=\"8\" y=\"%.2f\" class=\"head\">", y + BOX / 2.0 + 4);
-    put_text(buf, d->type);
+    weft_buf_put_xml(buf, d->type);
     weft_buf_printf(buf, " %u</text>\n", d->number);
     weft_buf_printf(buf,
                     "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%d\" class=\"device\"/>\n",
@@ -121,7 +99,7 @@ static void put_legend(weft_buf *buf, const weft_drawing *d, double y)
             line);
         put_color(buf, i);
         weft_buf_printf(buf, "\"/><text x=\"%.2f\" y=\"%.2f\">", x + 18, line + 10);
-        put_text(buf, d->model[i]);
+        weft_buf_put_xml(buf, d->model[i]);
         weft_buf_printf(buf, "</text>\n");
     }
 }
@@ -144,7 +122,7 @@ static void draw_svg(weft_buf *buf, const weft_plan *plan, const weft_drawing *d
                     "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
                     "<text x=\"8\" y=\"24\" class=\"title\">",
                     LEFT + WIDTH + 12, height, LEFT + WIDTH + 12, height);
-    put_text(buf, plan->policy ? plan->policy : "plan");
+    weft_buf_put_xml(buf, plan->policy ? plan->policy : "plan");
     weft_buf_printf(buf, ": %u device%s, $%.2f/h, %.6g requests/s</text>\n", plan->gpus,
                     plan->gpus == 1 ? "" : "s", plan->cost_per_hour, plan->goodput_per_s);
     for (uint32_t i = 0; i < d->n_device; i++)

@@ -139,6 +139,18 @@ static void test_str__quoted_escapes(void **state)
     weft_buf_finish(&buf);
 }
 
+static void test_str__xml_is_escaped(void **state)
+{
+    (void)state;
+    weft_buf buf = {0};
+    weft_buf_put_xml(&buf, "a<b>\"&\x01\x7f\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+    assert_string_equal(buf.at, "a&lt;b&gt;&quot;&amp;??\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+    buf.len = 0;
+    weft_buf_put_xml(&buf, "\x80z\xc3z\xe2\x82"); /* cut */
+    assert_string_equal(buf.at, "?z?z??");
+    weft_buf_finish(&buf);
+}
+
 static void test_str__names_are_interned(void **state)
 {
     (void)state;
@@ -195,6 +207,7 @@ int main(void)
         cmocka_unit_test(test_str__floats_read_back),
         cmocka_unit_test(test_str__usual_floats_are_shortest),
         cmocka_unit_test(test_str__quoted_escapes),
+        cmocka_unit_test(test_str__xml_is_escaped),
         cmocka_unit_test(test_str__controls_are_escaped),
         cmocka_unit_test(test_str__names_are_interned),
     };

@@ -133,7 +133,7 @@ static void begin(weft_chart *c, weft_page *page, const char *name, double heigh
                     "<figure>\n<svg viewBox=\"0 0 %d %.0f\" role=\"img\" "
                     "aria-labelledby=\"g%u\"><title id=\"g%u\">",
                     WIDTH, height, id, id);
-    weft_page_text(c->out, name);
+    weft_buf_put_xml(c->out, name);
     weft_buf_puts(c->out, "</title>\n");
 }
 
@@ -141,7 +141,7 @@ static void begin(weft_chart *c, weft_page *page, const char *name, double heigh
 static void put_title(const weft_chart *c, const char *title)
 {
     weft_buf_puts(c->out, "<title>");
-    weft_page_text(c->out, title);
+    weft_buf_put_xml(c->out, title);
     weft_buf_puts(c->out, "</title>");
 }
 
@@ -173,7 +173,7 @@ void weft_chart_row(weft_chart *chart, const char *label)
     while (keep < len && keep > 0 && ((unsigned char)label[keep] & 0xc0) == 0x80)
         keep--;
     snprintf(cut, sizeof cut, "%.*s%s", (int)keep, label, keep < len ? "..." : "");
-    weft_page_text(chart->out, cut);
+    weft_buf_put_xml(chart->out, cut);
     if (keep < len)
         put_title(chart, label);
     weft_buf_puts(chart->out, "</text>\n");
@@ -249,7 +249,7 @@ void weft_chart_line(weft_chart *chart, double x0, double y0, double x1, double 
     bool level = up == low;
     weft_buf_printf(chart->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">",
                     level ? right - 4 : (left + right) / 2 - 8, (low + up) / 2 - 6);
-    weft_page_text(chart->out, label);
+    weft_buf_put_xml(chart->out, label);
     weft_buf_puts(chart->out, "</text>\n");
 }
 
@@ -258,7 +258,7 @@ void weft_chart_line(weft_chart *chart, double x0, double y0, double x1, double 
 void weft_chart_end(weft_chart *chart, const char *caption)
 {
     weft_buf_puts(chart->out, "</svg>\n<figcaption>");
-    weft_page_text(chart->out, caption);
+    weft_buf_put_xml(chart->out, caption);
     weft_buf_puts(chart->out, "</figcaption>\n</figure>\n");
 }
 
@@ -275,7 +275,7 @@ void weft_chart_legend(weft_page *page, const char *const *name, uint32_t n)
                         "<rect class=\"c%u\" x=\"%u\" y=\"%u\" width=\"12\" height=\"12\"/><text "
                         "x=\"%u\" y=\"%u\">",
                         i % WEFT_PAGE_COLORS, x, y + 2, x + 18, y + 13);
-        weft_page_text(&page->body, name[i]);
+        weft_buf_put_xml(&page->body, name[i]);
         weft_buf_puts(&page->body, "</text>\n");
     }
     weft_buf_puts(&page->body, "</svg>\n");

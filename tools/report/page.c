@@ -179,36 +179,6 @@ const char *weft_page_factor(double x, char *buf)
 
 /* -- Texts ------------------------------------------------------------------------------------- */
 
-/* Bytes of the character of UTF-8 at `text`; 0: it is cut, as a title may be. */
-static int character_bytes(const char *text)
-{
-    const unsigned char *at = (const unsigned char *)text;
-    int n = *at < 0x80 ? 1 : *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : *at >= 0xc0 ? 2 : 0;
-    for (int i = 1; i < n; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
-void weft_page_text(weft_buf *out, const char *text)
-{
-    for (int n; *text; text += n > 0 ? n : 1) {
-        n = character_bytes(text);
-        if (*text == '&')
-            weft_buf_puts(out, "&amp;");
-        else if (*text == '<')
-            weft_buf_puts(out, "&lt;");
-        else if (*text == '>')
-            weft_buf_puts(out, "&gt;");
-        else if (*text == '"')
-            weft_buf_puts(out, "&quot;");
-        else if (n == 0 || (unsigned char)*text < 0x20 || *text == 0x7f)
-            weft_buf_putc(out, '?');
-        else
-            weft_buf_add(out, text, (size_t)n);
-    }
-}
-
 /* Formatted text, escaped. */
 static void put_escaped(weft_buf *out, const char *fmt, va_list args)
 {
@@ -219,7 +189,7 @@ static void put_escaped(weft_buf *out, const char *fmt, va_list args)
     char *text = len >= 0 ? malloc((size_t)len + 1) : NULL;
     if (text) {
         vsnprintf(text, (size_t)len + 1, fmt, args);
-        weft_page_text(out, text);
+        weft_buf_put_xml(out, text);
     } else {
         out->failed = true;
     }
@@ -230,12 +200,12 @@ void weft_page_open(weft_page *page, const char *title)
 {
     uint32_t id = ++page->n_section;
     weft_buf_printf(&page->nav, "<li><a href=\"#s%u\">", id);
-    weft_page_text(&page->nav, title);
+    weft_buf_put_xml(&page->nav, title);
     weft_buf_puts(&page->nav, "</a></li>\n");
     weft_buf_printf(&page->body, "<section aria-labelledby=\"s%u\">\n<h2 id=\"s%u\">", id, id);
-    weft_page_text(&page->body, title);
+    weft_buf_put_xml(&page->body, title);
     weft_buf_puts(&page->body, "</h2>\n<p class=\"soft\">From ");
-    weft_page_text(&page->body, page->file);
+    weft_buf_put_xml(&page->body, page->file);
     weft_buf_puts(&page->body, "</p>\n");
 }
 
@@ -247,7 +217,7 @@ void weft_page_close(weft_page *page)
 void weft_page_heading(weft_page *page, const char *text)
 {
     weft_buf_puts(&page->body, "<h3>");
-    weft_page_text(&page->body, text);
+    weft_buf_put_xml(&page->body, text);
     weft_buf_puts(&page->body, "</h3>\n");
 }
 
@@ -280,9 +250,9 @@ void weft_page_table(weft_page *page, const char *caption, const char *columns)
 {
     weft_buf *out = &page->body;
     weft_buf_puts(out, "<div class=\"wide\" tabindex=\"0\" role=\"group\" aria-label=\"");
-    weft_page_text(out, caption);
+    weft_buf_put_xml(out, caption);
     weft_buf_puts(out, "\">\n<table>\n<caption>");
-    weft_page_text(out, caption);
+    weft_buf_put_xml(out, caption);
     weft_buf_puts(out, "</caption>\n<thead><tr>");
     page->numeric = 0;
     for (uint32_t i = 0; *columns; i++) {
@@ -351,9 +321,9 @@ weft_err weft_page_save(const weft_page *page, const char *title, const char *pa
                   "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
                   "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
                   "<link rel=\"icon\" href=\"data:,\"/>\n<title>");
-    weft_page_text(&out, title);
+    weft_buf_put_xml(&out, title);
     weft_buf_printf(&out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header>\n<h1>", style);
-    weft_page_text(&out, title);
+    weft_buf_put_xml(&out, title);
     weft_buf_printf(
         &out, "</h1>\n<nav aria-label=\"Sections\">\n<ul>\n%s</ul>\n</nav>\n</header>\n<main>\n",
         page->nav.at ? page->nav.at : "");

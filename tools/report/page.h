@@ -47,9 +47,6 @@ const char *weft_page_word(weft_page *page, const json_t *object, const char *ke
 const json_t *weft_page_list(weft_page *page, const json_t *object, const char *key);
 const json_t *weft_page_object(weft_page *page, const json_t *object, const char *key);
 
-/* Text, with markup escaped and control characters replaced. */
-void weft_page_text(weft_buf *out, const char *text);
-
 void weft_page_open(weft_page *page, const char *title);
 void weft_page_close(weft_page *page);
 void weft_page_heading(weft_page *page, const char *text);

@@ -18,7 +18,7 @@ static void put_candidates(weft_page *page, const json_t *list)
                      *large = json_object_get(one, "gain_large");
         const char *reason = weft_page_word(page, one, "reason");
         weft_buf_puts(out, "<li>");
-        weft_page_text(out, weft_page_word(page, one, "strategy"));
+        weft_buf_put_xml(out, weft_page_word(page, one, "strategy"));
         if (json_is_number(small))
             weft_buf_printf(out, ": %s small",
                             weft_page_factor(weft_page_number(page, one, "gain_small"), buf));
@@ -27,7 +27,7 @@ static void put_candidates(weft_page *page, const json_t *list)
                             weft_page_factor(weft_page_number(page, one, "gain_large"), buf));
         if (*reason) {
             weft_buf_puts(out, ": ");
-            weft_page_text(out, reason);
+            weft_buf_put_xml(out, reason);
         }
         weft_buf_puts(out, "</li>");
     }

@@ -52,7 +52,7 @@ static void put_fitting(weft_buf *out, double x, double y, double width, const c
         room--;
     snprintf(cut, sizeof cut, "%.*s", (int)(room < len ? room : len), text);
     weft_buf_printf(out, "<text x=\"%.1f\" y=\"%.1f\">", x, y);
-    weft_page_text(out, cut);
+    weft_buf_put_xml(out, cut);
     weft_buf_puts(out, "</text>");
 }
 
@@ -83,7 +83,7 @@ static void draw_slice(weft_page *page, const json_t *plan, const json_t *places
                     "width=\"%.1f\" height=\"%d\"/>",
                     load > 0.95 ? 5 : 4, x, y, width * fmin(load, 1), BOX);
     weft_buf_puts(out, "<title>");
-    weft_page_text(out, title.at ? title.at : "");
+    weft_buf_put_xml(out, title.at ? title.at : "");
     weft_buf_puts(out, "</title>");
     snprintf(text, sizeof text, "%s%s", weft_page_word(page, one, "model"),
              n > 1 ? " and others" : "");
@@ -166,7 +166,7 @@ static void draw_devices(weft_page *page, const json_t *plan, const json_t *plac
                             "width=\"%d\" height=\"%d\"/>"
                             "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
                             LEFT, y, WIDTH - LEFT - 4, BOX, LEFT - 8, y + BOX / 2.0 + 4);
-            weft_page_text(out, weft_page_word(page, place, "type"));
+            weft_buf_put_xml(out, weft_page_word(page, place, "type"));
             weft_buf_printf(out, " %llu</text>\n", (unsigned long long)device);
         }
         double width = share_of(page, place) / whole * (WIDTH - LEFT - 4);
