@@ -9,7 +9,7 @@
  * i / panels. */
 typedef struct weft_cpu_qrows {
     const weft_cpu_vec *vec;
-    void *x; /* memory of weft_cpu__qrows_room bytes, of whole vectors of floats */
+    void *x; /* memory of weft_cpu__qrows_room bytes for the quantised rows */
     int64_t rows, inner, cols;
     const void *w;      /* packed */
     const float *col_s; /* scales of the factor's columns, [parts, cols] */

@@ -403,7 +403,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     if (!o->is_f32) {
         o->watch =
             (weft_tool_precision){.name = precision_name(o),
-                                  .unasked = o->pipeline.run.pass.precision == WEFT_DTYPE_NONE,
+                                  .is_default = o->pipeline.run.pass.precision == WEFT_DTYPE_NONE,
                                   .arena = arena,
                                   .diag = diag};
         o->pipeline.watch = weft_tool_precision_watch;

@@ -13,10 +13,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Limits: operations and bytes of one run of all models together, asked for and by default;
+/* Limits: operations and bytes of one run of all models together, with --precision and without;
  * intermediate values of one model. */
 #define WORK_MAX         2e10
-#define UNASKED_WORK_MAX 5e8
+#define DEFAULT_WORK_MAX 5e8
 #define ARENA_MAX_BYTES  ((uint64_t)1 << 30)
 
 /* Inputs and f32 outputs of one model. */
@@ -61,8 +61,8 @@ static const char *refuse_work(weft_tool_precision *p, weft_graph *g, const int6
                                weft_diag *diag)
 {
     weft_workload load;
-    double work = 0, most = p->unasked ? UNASKED_WORK_MAX : WORK_MAX;
-    const char *hint = p->unasked ? "; --precision tf32 measures more, f32 rounds nothing" : "";
+    double work = 0, most = p->is_default ? DEFAULT_WORK_MAX : WORK_MAX;
+    const char *hint = p->is_default ? "; --precision tf32 measures more, f32 rounds nothing" : "";
     weft_err err =
         weft_workload_make(g, symbol, &(weft_estimate_options){0}, p->tensors, diag, &load);
     if (err != WEFT_ERR_OK)

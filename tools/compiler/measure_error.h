@@ -25,7 +25,7 @@ typedef struct weft_tool_changes {
  * members up to diag; `changes` stays empty if the pass does not run. */
 typedef struct weft_tool_precision {
     const char *name; /* "f16", "bf16", "tf32" */
-    bool unasked;     /* it is the default: only what takes no time to speak of is measured */
+    bool is_default;  /* --precision is not given: a lower limit of work */
     weft_arena *arena;
     weft_diag *diag; /* gets a note for each model */
     weft_tool_changes changes;

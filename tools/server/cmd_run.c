@@ -39,10 +39,11 @@ static void print_output(const char *name, const weft_tensor *t)
     puts(n > SHOWN_VALUES ? " ..." : "");
 }
 
-/* JSON has no NaN and no infinities: they are texts. */
+/* JSON has no NaN and no infinities: they are texts. Integers from 2^63 on are reals. */
 static json_t *json_value(const weft_tensor *t, int64_t i)
 {
-    if (weft_dtype_is_int(t->dtype))
+    if (weft_dtype_is_int(t->dtype) &&
+        (t->dtype != WEFT_DTYPE_U64 || weft_tensor_get_i64(t, i) >= 0))
         return json_integer(weft_tensor_get_i64(t, i));
     double x = weft_tensor_get_f64(t, i);
     if (t->dtype == WEFT_DTYPE_BOOL)
