@@ -74,23 +74,29 @@ static double element(const weft_tensor *t, int64_t i)
                                          : (double)weft_tensor_get_i64(t, i);
 }
 
-double weft_tool_difference(const weft_tensor *a, const weft_tensor *b)
+bool weft_tool_same_shape(const weft_tensor *a, const weft_tensor *b)
 {
-    double most = 0, scale = 0;
-    int64_t n = weft_tensor_numel(a);
-    if (a->dtype != b->dtype || a->rank != b->rank ||
-        memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) != 0)
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) == 0);
+}
+
+double weft_tool_difference(const weft_tensor *want, const weft_tensor *got)
+{
+    double most = 0, scale = 1e-6;
+    int64_t n = weft_tensor_numel(want);
+    if (!weft_tool_same_shape(want, got))
         return INFINITY;
-    if (memcmp(a->data, b->data, weft_tensor_bytes(a)) == 0)
+    if (n == 0 || memcmp(want->data, got->data, weft_tensor_bytes(want)) == 0)
         return 0;
     for (int64_t i = 0; i < n; i++) {
-        double x = element(a, i), y = element(b, i);
-        if (isnan(x) != isnan(y))
-            return INFINITY;
-        if (!isnan(x) && x != y)
-            most = fmax(most, fabs(x - y));
+        double x = element(want, i), y = element(got, i);
         if (isfinite(x))
             scale = fmax(scale, fabs(x));
+        if (x == y || (isnan(x) && isnan(y)))
+            continue;
+        if (!isfinite(x) || !isfinite(y))
+            return INFINITY;
+        most = fmax(most, fabs(x - y));
     }
-    return most / fmax(scale, 1e-30);
+    return most / scale;
 }

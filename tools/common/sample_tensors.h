@@ -20,8 +20,10 @@ WEFT_MUST_USE weft_err weft_tool_make_inputs(const weft_bundle_program *p, int64
                                              const weft_tool_dim *dim, size_t n_dim,
                                              weft_arena *arena, weft_diag *diag, weft_tensor *in);
 
-/* Returns the largest difference of two tensors of one type, divided by the largest element of
- * `a`; INFINITY if the shapes differ or exactly one of two elements is NaN. */
-double weft_tool_difference(const weft_tensor *a, const weft_tensor *b);
+bool weft_tool_same_shape(const weft_tensor *a, const weft_tensor *b);
+/* Returns the largest difference of two tensors, divided by the largest finite magnitude of `want`
+ * (at least 1e-6). NaN equals NaN, an infinity only itself; INFINITY if types or shapes differ, or
+ * one of two elements is not finite. */
+double weft_tool_difference(const weft_tensor *want, const weft_tensor *got);
 
 #endif

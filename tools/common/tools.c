@@ -71,6 +71,17 @@ int weft_tool_report(const weft_diag *diag, weft_err err)
     return err == WEFT_ERR_INFEASIBLE ? WEFT_EXIT_INFEASIBLE : WEFT_EXIT_FAILED;
 }
 
+const char *weft_tool_take_reason(weft_diag *diag, weft_err err, weft_arena *arena)
+{
+    const char *why = weft_err_text(err);
+    for (size_t i = 0; i < weft_diag_count(diag); i++)
+        if (weft_diag_at(diag, i)->severity == WEFT_SEV_ERROR)
+            why = weft_diag_at(diag, i)->text;
+    why = weft_arena_strdup(arena, why);
+    weft_diag_clear(diag);
+    return why;
+}
+
 int weft_tool_usage(const weft_verb *verb, const char *fmt, ...)
 {
     fprintf(stderr, "weft %s: ", verb->name);

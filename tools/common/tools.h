@@ -34,6 +34,9 @@ typedef struct weft_verb {
 /* Prints all messages to standard error, "error: ..." (coloured on a terminal unless NO_COLOR), and
  * returns the exit code for `err`. */
 int weft_tool_report(const weft_diag *diag, weft_err err);
+/* Returns the text of the last error, in `arena`, and clears the list: a failure that a report
+ * shows is no error of the verb. */
+const char *weft_tool_take_reason(weft_diag *diag, weft_err err, weft_arena *arena);
 /* Prints "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
 int weft_tool_usage(const weft_verb *verb, const char *fmt, ...) WEFT_PRINTF(2, 3);
 /* ", did you mean WORD?", or ""; `near` may be NULL. Valid until the next call. */

@@ -9,6 +9,7 @@
 
 #include "estimator/estimator.h"
 #include "tools/common/sample_tensors.h"
+#include "tools/compiler/graph_inputs.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,34 +28,6 @@ struct weft_tool_trial {
 
 /* -- Before: inputs and answers in f32 -------------------------------------------------------- */
 
-/* Returns the text of the first error and clears the list: a model that is not measured is no
- * error. */
-static const char *take_reason(weft_tool_precision *p, weft_diag *diag, weft_err err)
-{
-    const char *why = weft_err_text(err);
-    for (size_t i = weft_diag_count(diag); i-- > 0;)
-        if (weft_diag_at(diag, i)->severity == WEFT_SEV_ERROR)
-            why = weft_diag_at(diag, i)->text;
-    why = weft_arena_strdup(p->arena, why);
-    weft_diag_clear(diag);
-    return why;
-}
-
-/* Returns the lower bound of each symbol, at least 1. */
-static int64_t *smallest_symbols(const weft_graph *g, const weft_dimpool *pool, weft_arena *arena)
-{
-    uint32_t n = weft_graph_symbol_count(g);
-    int64_t *symbol = weft_arena_array(arena, (size_t)n + 1, sizeof *symbol);
-    for (uint32_t i = 0; i < n; i++) {
-        int64_t lo = 1, hi = 1;
-        uint32_t at = weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i));
-        if (at < weft_dim_symbol_count(pool))
-            weft_dim_symbol_range(pool, at, &lo, &hi);
-        symbol[i] = lo > 1 ? lo : 1;
-    }
-    return symbol;
-}
-
 /* Returns NULL and subtracts the work of the graph from what is left, or the reason why it
  * exceeds a limit. */
 static const char *refuse_work(weft_tool_precision *p, weft_graph *g, const int64_t *symbol,
@@ -66,7 +39,7 @@ static const char *refuse_work(weft_tool_precision *p, weft_graph *g, const int6
     weft_err err =
         weft_workload_make(g, symbol, &(weft_estimate_options){0}, p->tensors, diag, &load);
     if (err != WEFT_ERR_OK)
-        return take_reason(p, diag, err);
+        return weft_tool_take_reason(diag, err, p->arena);
     for (size_t i = 0; i < load.n; i++) {
         const weft_work *w = &load.kernel[i].kernel.work;
         work += (double)load.kernel[i].launches *
@@ -89,41 +62,11 @@ static const char *refuse_work(weft_tool_precision *p, weft_graph *g, const int6
     return NULL;
 }
 
-static weft_err make_inputs(weft_tool_precision *p, weft_graph *g, const int64_t *symbol,
-                            weft_diag *diag, weft_tensor *in)
-{
-    weft_module *m = weft_graph_module(g);
-    const weft_dimpool *pool = weft_module_dims(m);
-    uint32_t n = weft_dim_symbol_count(pool);
-    int64_t *value = weft_arena_array(p->tensors, (size_t)n + 1, sizeof *value);
-    for (uint32_t i = 0; i < n; i++)
-        value[i] = -1;
-    for (uint32_t i = 0; i < weft_graph_symbol_count(g); i++) {
-        uint32_t at = weft_dim_as_symbol(pool, weft_graph_symbol_dim(g, i));
-        if (at < n)
-            value[at] = symbol[i];
-    }
-    for (uint32_t i = 0; i < weft_graph_input_count(g); i++) {
-        const weft_ttype *type = weft_val_ttype(m, weft_graph_input(g, i));
-        in[i] = (weft_tensor){.dtype = (weft_dtype)type->dtype, .rank = type->rank};
-        bool known = true;
-        for (uint32_t k = 0; k < type->rank && known; k++)
-            known = weft_dim_eval(pool, type->dim[k], value, n, &in[i].dim[k]);
-        if (!known || weft_numel(in[i].dim, in[i].rank) < 0)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "input '%s' has no size",
-                                   weft_graph_input_name(g, i));
-        in[i].data = weft_arena_alloc(p->tensors, weft_tensor_bytes(&in[i]));
-        weft_tool_fill_tensor(&in[i]);
-    }
-    return WEFT_ERR_OK;
-}
-
 static void start_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
                         struct weft_tool_trial *t)
 {
-    const weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
     uint32_t n_in = weft_graph_input_count(g), n_out = weft_graph_output_count(g);
-    const int64_t *symbol = smallest_symbols(g, pool, p->tensors);
+    const int64_t *symbol = weft_tool_smallest_symbols(g, p->tensors);
     weft_err err = WEFT_ERR_OK;
     t->in = weft_arena_array(p->tensors, (size_t)n_in + 1, sizeof *t->in);
     t->want = weft_arena_array(p->tensors, (size_t)n_out + 1, sizeof *t->want);
@@ -131,11 +74,11 @@ static void start_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
     if (t->why)
         return;
     weft_tool_progress("measuring %s", weft_graph_name(g));
-    err = make_inputs(p, g, symbol, diag, t->in);
+    err = weft_tool_make_graph_inputs(g, symbol, p->tensors, diag, t->in);
     if (err == WEFT_ERR_OK)
         err = weft_graph_eval(g, t->in, n_in, p->tensors, diag, t->want, n_out);
     if (err != WEFT_ERR_OK)
-        t->why = take_reason(p, diag, err);
+        t->why = weft_tool_take_reason(diag, err, p->arena);
 }
 
 static void start_all(weft_tool_precision *p, weft_module *m, weft_diag *diag)
@@ -184,7 +127,7 @@ static void end_trial(weft_tool_precision *p, weft_graph *g, weft_diag *diag,
         err = (tf32 ? weft_graph_eval_tf32 : weft_graph_eval)(g, t->in, weft_graph_input_count(g),
                                                               p->tensors, diag, got, n);
     if (err != WEFT_ERR_OK)
-        why = take_reason(p, diag, err);
+        why = weft_tool_take_reason(diag, err, p->arena);
     for (uint32_t i = 0; i < n; i++) {
         const char *output = weft_arena_strdup(p->arena, weft_graph_output_name(g, i));
         at[i] = (weft_tool_change){.model = model, .output = output, .why = why, .runs = !why};

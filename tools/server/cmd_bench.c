@@ -5,7 +5,7 @@
 #include "tools/server/joint.h"
 #include "tools/common/names.h"
 #include "tools/common/report_file.h"
-#include "tools/server/ports.h"
+#include "tools/common/ports.h"
 #include "tools/common/tools.h"
 
 #include <jansson.h>

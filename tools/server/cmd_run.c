@@ -1,8 +1,8 @@
 /* weft run: runs a model once on inputs from files. */
 #include "runtime/runtime.h"
 #include "tools/server/device_options.h"
-#include "tools/server/npy.h"
-#include "tools/server/ports.h"
+#include "tools/common/npy.h"
+#include "tools/common/ports.h"
 #include "tools/common/tools.h"
 
 #include <jansson.h>
@@ -72,36 +72,6 @@ static json_t *json_output(const char *name, const weft_tensor *t, const char *f
 
 /* -- Comparison ----------------------------------------------------------------------------- */
 
-static bool same_shape(const weft_tensor *a, const weft_tensor *b)
-{
-    if (a->dtype != b->dtype || a->rank != b->rank)
-        return false;
-    for (int32_t i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i])
-            return false;
-    return true;
-}
-
-/* Returns the largest difference divided by the largest expected magnitude (at least 1e-6). NaN
- * equals NaN, an infinity equals only itself. */
-static double difference(const weft_tensor *got, const weft_tensor *want)
-{
-    double scale = 1e-6, worst = 0;
-    int64_t n = weft_tensor_numel(want);
-    for (int64_t i = 0; i < n; i++) {
-        double x = fabs(weft_tensor_get_f64(want, i));
-        scale = isfinite(x) && x > scale ? x : scale;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double x = weft_tensor_get_f64(got, i), y = weft_tensor_get_f64(want, i);
-        if (x == y || (isnan(x) && isnan(y)))
-            continue;
-        double d = fabs(x - y) / scale;
-        worst = d >= worst ? d : (isnan(d) ? INFINITY : worst);
-    }
-    return worst;
-}
-
 static void print_comparison(const char *name, bool shape, double worst, double tolerance)
 {
     printf("%s: %s, largest relative difference %.3g (tolerance %.3g)\n", name,
@@ -123,8 +93,8 @@ static weft_err compare(const options *o, const weft_bundle_program *p, const we
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
                                    "has no output '%s'", name);
         WEFT_TRY(weft_tool_load_tensor(o->expect.at[i].path, arena, diag, &want));
-        bool shape = same_shape(&out[at], &want);
-        double worst = shape ? difference(&out[at], &want) : INFINITY;
+        bool shape = weft_tool_same_shape(&want, &out[at]);
+        double worst = weft_tool_difference(&want, &out[at]);
         bool agrees = worst <= o->tolerance;
         if (compared)
             json_array_append_new(

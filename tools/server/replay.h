@@ -5,7 +5,7 @@
 #include "base/log_bins.h"
 #include "base/str.h"
 #include "scheduler/scheduler.h"
-#include "tools/server/ports.h"
+#include "tools/common/ports.h"
 
 #include <jansson.h>
 #include <sys/socket.h>

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/num.h"
 #include "base/random.h"
-#include "tools/server/npy.h"
+#include "tools/common/npy.h"
 
 #include <errno.h>
 #include <math.h>

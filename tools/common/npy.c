@@ -1,5 +1,5 @@
 /* .npy files; see npy.h. */
-#include "tools/server/npy.h"
+#include "tools/common/npy.h"
 
 #include "base/file.h"
 #include "base/str.h"

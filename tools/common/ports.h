@@ -22,7 +22,12 @@ int weft_tool_bind(void *at, const weft_verb *verb, char *arg);
 /* Reads a .npy file, or an ONNX tensor (.pb). */
 WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                              weft_tensor *out);
-/* Loads every input of the program, in its order; `in` has room for n_input and is zeroed. */
+/* Loads every input of a model whose inputs have these names; `in` has room for n_name and is
+ * zeroed. */
+WEFT_MUST_USE weft_err weft_tool_load_named(const weft_tool_bindings *list, const char *model,
+                                            const char *const *name, uint32_t n_name,
+                                            weft_arena *arena, weft_diag *diag, weft_tensor *in);
+/* The same for a program. */
 WEFT_MUST_USE weft_err weft_tool_load_inputs(const weft_tool_bindings *list,
                                              const weft_bundle_program *p, weft_arena *arena,
                                              weft_diag *diag, weft_tensor *in);

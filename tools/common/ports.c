@@ -1,10 +1,10 @@
 /* Tensors on the command line; see ports.h. */
-#include "tools/server/ports.h"
+#include "tools/common/ports.h"
 
 #include "base/num.h"
 #include "tools/common/programs.h"
 #include "tools/common/tensor_stream.h"
-#include "tools/server/npy.h"
+#include "tools/common/npy.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -79,22 +79,34 @@ weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *d
     return weft_npy_load(path, arena, diag, out);
 }
 
+weft_err weft_tool_load_named(const weft_tool_bindings *list, const char *model,
+                              const char *const *name, uint32_t n_name, weft_arena *arena,
+                              weft_diag *diag, weft_tensor *in)
+{
+    const weft_where where = {.item = model};
+    for (size_t i = 0; i < list->n; i++) {
+        uint32_t at = 0;
+        while (at < n_name && strcmp(name[at], list->at[i].name) != 0)
+            at++;
+        if (at == n_name)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "has no input '%s'",
+                                   list->at[i].name);
+        WEFT_TRY(weft_tool_load_tensor(list->at[i].path, arena, diag, &in[at]));
+    }
+    for (uint32_t i = 0; i < n_name; i++)
+        if (in[i].dtype == WEFT_DTYPE_NONE)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "input '%s' is missing: --input %s=@FILE", name[i], name[i]);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_tool_load_inputs(const weft_tool_bindings *list, const weft_bundle_program *p,
                                weft_arena *arena, weft_diag *diag, weft_tensor *in)
 {
-    for (size_t i = 0; i < list->n; i++) {
-        uint32_t at = weft_bundle_find_port(p->input, p->n_input, list->at[i].name);
-        if (at == UINT32_MAX)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no input '%s'", list->at[i].name);
-        WEFT_TRY(weft_tool_load_tensor(list->at[i].path, arena, diag, &in[at]));
-    }
+    const char **name = weft_arena_array(arena, (size_t)p->n_input + 1, sizeof *name);
     for (uint32_t i = 0; i < p->n_input; i++)
-        if (in[i].dtype == WEFT_DTYPE_NONE)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "input '%s' is missing: --input %s=@FILE", p->input[i].name,
-                                   p->input[i].name);
-    return WEFT_ERR_OK;
+        name[i] = p->input[i].name;
+    return weft_tool_load_named(list, p->name, name, p->n_input, arena, diag, in);
 }
 
 int weft_tool_take_dim(const weft_verb *verb, char *arg, weft_tool_dim *out)
