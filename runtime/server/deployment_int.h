@@ -112,10 +112,14 @@ typedef struct weft_repository_file {
 /* `version` NULL: the latest. false: there is none, or the name can be no model's. */
 bool weft_repository__find(const char *folder, const char *model, const char *version,
                            weft_repository_file *out);
-/* Calls `fn` for each version of each model; stops after some thousands. */
-void weft_repository__list(const char *folder,
-                           void (*fn)(void *user, const char *model, const char *version),
-                           void *user);
+/* Goes through all of them, some thousands in a folder at most. */
+typedef struct weft_repository_scan weft_repository_scan;
+weft_repository_scan *weft_repository__open_scan(const char *folder); /* NULL: out of memory */
+void weft_repository__close_scan(weft_repository_scan *scan);         /* NULL is allowed */
+/* Looks at the next file or folder. false: that was all. *out_model NULL: it is no version of a
+ * model. Both names hold until the next call. */
+bool weft_repository__scan(weft_repository_scan *scan, const char **out_model,
+                           const char **out_version);
 
 /* What a client says beside the name of the model. Zeroed: nothing. */
 typedef struct weft_repository_request {

@@ -12,7 +12,6 @@ enum { ARENA_MAX_BYTES = 64 << 20 };
 
 /* Not const because protobuf-c's structs are not; packing does not write to them. */
 static char platform[] = WEFT_SERVE_PLATFORM;
-static char nothing[] = "";
 
 /* -- Models --------------------------------------------------------------------------------- */
 
@@ -244,137 +243,24 @@ static ProtobufCMessage *health_check(weft_grpc_call *call, weft_arena *arena,
     return &r->base;
 }
 
-/* -- Statistics and repository -------------------------------------------------------------- */
+/* -- Lists ---------------------------------------------------------------------------------- */
 
-static Inference__StatisticDuration *put_duration(weft_arena *arena, weft_duration duration)
-{
-    Inference__StatisticDuration *d = weft_arena_alloc(arena, sizeof *d);
-    inference__statistic_duration__init(d);
-    d->count = duration.count;
-    d->ns = duration.ns;
-    return d;
-}
-
-static Inference__InferBatchStatistics **list_batches(weft_arena *arena, const weft_model_stats *s)
-{
-    Inference__InferBatchStatistics **list = weft_arena_array(arena, s->n_batch + 1, sizeof *list);
-    for (uint32_t i = 0; i < s->n_batch; i++) {
-        list[i] = weft_arena_alloc(arena, sizeof *list[i]);
-        inference__infer_batch_statistics__init(list[i]);
-        list[i]->batch_size = s->batch[i].batch;
-        list[i]->compute_input = put_duration(arena, s->batch[i].compute_input);
-        list[i]->compute_infer = put_duration(arena, s->batch[i].compute_infer);
-        list[i]->compute_output = put_duration(arena, s->batch[i].compute_output);
-    }
-    return list;
-}
-
-static Inference__ModelStatistics *put_stats(weft_arena *arena, const weft_router *router,
-                                             uint32_t at)
-{
-    const weft_model_stats *s = weft_router__stats(router, at);
-    const weft_duration none = {0};
-    Inference__ModelStatistics *m = weft_arena_alloc(arena, sizeof *m);
-    Inference__InferStatistics *inference = weft_arena_alloc(arena, sizeof *inference);
-    inference__model_statistics__init(m);
-    inference__infer_statistics__init(inference);
-    const weft_model_ref ref = weft_router__model(router, at);
-    m->name = (char *)ref.program->name;
-    m->version = (char *)ref.version;
-    m->last_inference = s->last_inference_ms;
-    m->inference_count = s->inference_count;
-    m->execution_count = s->execution_count;
-    m->inference_stats = inference;
-    inference->success = put_duration(arena, s->success);
-    inference->fail = put_duration(arena, s->fail);
-    inference->queue = put_duration(arena, s->queue);
-    inference->compute_input = put_duration(arena, s->compute_input);
-    inference->compute_infer = put_duration(arena, s->compute_infer);
-    inference->compute_output = put_duration(arena, s->compute_output);
-    inference->cache_hit = put_duration(arena, none);
-    inference->cache_miss = put_duration(arena, none);
-    m->n_batch_stats = s->n_batch;
-    m->batch_stats = list_batches(arena, s);
-    return m;
-}
-
-static ProtobufCMessage *model_statistics(weft_grpc_call *call, weft_arena *arena,
-                                          const ProtobufCMessage *in)
+static bool model_statistics(weft_grpc_call *call, const ProtobufCMessage *in)
 {
     const Inference__ModelStatisticsRequest *request = (const void *)in;
-    weft_oip_filter filter = {.model = UINT32_MAX,
-                              .any_version = !request->version[0],
-                              .patterns = weft_access__models(call->access, &call->presented)};
-    uint32_t n = weft_router__model_count(call->router);
+    uint32_t model = UINT32_MAX;
     if (request->name[0]) {
-        filter.model = find_or_fail(call, request->name, request->version);
-        if (filter.model == UINT32_MAX)
-            return NULL;
+        model = find_or_fail(call, request->name, request->version);
+        if (model == UINT32_MAX)
+            return false;
     }
-    Inference__ModelStatisticsResponse *r = weft_arena_alloc(arena, sizeof *r);
-    inference__model_statistics_response__init(r);
-    r->model_stats = weft_arena_array(arena, n + 1, sizeof *r->model_stats);
-    for (uint32_t i = 0; i < n; i++)
-        if (weft_oip__is_listed(call->router, &filter, i))
-            r->model_stats[r->n_model_stats++] = put_stats(arena, call->router, i);
-    return &r->base;
+    return weft_grpc__list_statistics(call, model, !request->version[0]);
 }
 
-typedef struct index_list {
-    const weft_grpc_call *call;
-    weft_arena *arena;
-    const char *patterns;
-    WEFT_VEC(Inference__RepositoryIndexResponse__ModelIndex *) models;
-} index_list;
-
-/* A bundle of the folder that is not loaded. */
-static void add_file(void *user, const char *model, const char *version)
+static bool repository_index(weft_grpc_call *call, const ProtobufCMessage *in)
 {
-    static char unready_text[] = "UNAVAILABLE", why[] = "not loaded";
-    index_list *l = user;
-    if ((l->patterns && !weft_key__names_model(l->patterns, model)) ||
-        weft_router__find(l->call->router, model, strlen(model), version, strlen(version)) !=
-            UINT32_MAX)
-        return;
-    Inference__RepositoryIndexResponse__ModelIndex *m = weft_arena_alloc(l->arena, sizeof *m);
-    inference__repository_index_response__model_index__init(m);
-    m->name = weft_arena_strdup(l->arena, model);
-    m->version = weft_arena_strdup(l->arena, version);
-    m->state = unready_text;
-    m->reason = why;
-    WEFT_VEC_PUSH(l->arena, &l->models, m);
-}
-
-static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *arena,
-                                          const ProtobufCMessage *in)
-{
-    static char ready_text[] = "READY", unready_text[] = "UNAVAILABLE";
-    static char starting_text[] = "its worker is starting";
     const Inference__RepositoryIndexRequest *request = (const void *)in;
-    const weft_oip_filter filter = {
-        .model = UINT32_MAX, .patterns = weft_access__models(call->access, &call->presented)};
-    uint32_t n = weft_router__model_count(call->router);
-    Inference__RepositoryIndexResponse *r = weft_arena_alloc(arena, sizeof *r);
-    inference__repository_index_response__init(r);
-    index_list list = {.call = call, .arena = arena, .patterns = filter.patterns};
-    for (uint32_t i = 0; i < n; i++) {
-        bool ready = weft_router__is_ready(call->router, i);
-        if ((request->ready && !ready) || !weft_oip__is_listed(call->router, &filter, i))
-            continue;
-        const weft_model_ref ref = weft_router__model(call->router, i);
-        Inference__RepositoryIndexResponse__ModelIndex *m = weft_arena_alloc(arena, sizeof *m);
-        inference__repository_index_response__model_index__init(m);
-        m->name = (char *)ref.program->name;
-        m->version = (char *)ref.version;
-        m->state = ready ? ready_text : unready_text;
-        m->reason = ready ? nothing : starting_text;
-        WEFT_VEC_PUSH(arena, &list.models, m);
-    }
-    if (call->repository && !request->ready)
-        weft_repository__list(call->repository, add_file, &list);
-    r->models = list.models.at;
-    r->n_models = list.models.len;
-    return &r->base;
+    return weft_grpc__list_index(call, request->ready);
 }
 
 /* -- Methods -------------------------------------------------------------------------------- */
@@ -384,7 +270,7 @@ static ProtobufCMessage *repository_index(weft_grpc_call *call, weft_arena *aren
 typedef ProtobufCMessage *method_fn(weft_grpc_call *call, weft_arena *arena,
                                     const ProtobufCMessage *in);
 
-/* true: the call is answered later; false: it has its error. */
+/* true: the call is answered later; false: it has its answer or error. */
 typedef bool begin_fn(weft_grpc_call *call, const ProtobufCMessage *in);
 
 struct weft_grpc_method {
@@ -413,9 +299,9 @@ static const weft_grpc_method methods[] = {
     {SERVICE "ModelConfig", WEFT_API_MODEL_CONFIG, &inference__model_config_request__descriptor,
      model_config, NULL},
     {SERVICE "ModelStatistics", WEFT_API_STATISTICS,
-     &inference__model_statistics_request__descriptor, model_statistics, NULL},
+     &inference__model_statistics_request__descriptor, NULL, model_statistics},
     {SERVICE "RepositoryIndex", WEFT_API_MODEL_REPOSITORY,
-     &inference__repository_index_request__descriptor, repository_index, NULL},
+     &inference__repository_index_request__descriptor, NULL, repository_index},
     {SERVICE "RepositoryModelLoad", WEFT_API_MODEL_REPOSITORY,
      &inference__repository_model_load_request__descriptor, NULL, weft_grpc__load_model},
     {SERVICE "RepositoryModelUnload", WEFT_API_MODEL_REPOSITORY,
@@ -495,8 +381,9 @@ void weft_grpc__cancel_call(weft_grpc_call *call)
         call->cancelled = true; /* it ends when it is back */
         return;
     }
-    if (call->operation.operation) {
+    if (call->operation.operation || call->list) {
         weft_deployment__forget(&call->operation);
+        weft_grpc__drop_list(call);
         weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the client is gone");
         call->reply(call);
         return;

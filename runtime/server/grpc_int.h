@@ -34,6 +34,7 @@ typedef enum weft_grpc_status {
 enum { WEFT_GRPC_PREFIX_BYTES = 5 };
 
 typedef struct weft_grpc_infer weft_grpc_infer;
+typedef struct weft_grpc_list weft_grpc_list;
 typedef struct weft_grpc_method weft_grpc_method;
 
 typedef struct weft_grpc_call {
@@ -42,6 +43,8 @@ typedef struct weft_grpc_call {
     weft_deployment *deployment;
     const char *repository;        /* folder that clients may load from; NULL: they may not */
     weft_operation_wait operation; /* that the call waits for */
+    weft_listings *listings;       /* NULL: lists are written at once */
+    weft_grpc_list *list;          /* while it is written, owned */
     weft_presented presented;
     weft_origin origin;
     uint64_t timeout_us; /* header grpc-timeout; 0: none */
@@ -101,6 +104,14 @@ struct ProtobufCMessageDescriptor;
  */
 bool weft_grpc__load_model(weft_grpc_call *call, const struct ProtobufCMessage *in);
 bool weft_grpc__unload_model(weft_grpc_call *call, const struct ProtobufCMessage *in);
+/* Lists of models (grpc_lists.c). `model` UINT32_MAX: all. true: the call waits; false: it has its
+ * answer or error. */
+bool weft_grpc__list_statistics(weft_grpc_call *call, uint32_t model, bool any_version);
+bool weft_grpc__list_index(weft_grpc_call *call, bool only_ready);
+/* The list of the call, if it has one, is not needed any more. */
+void weft_grpc__drop_list(weft_grpc_call *call);
+/* The first bytes of a message of `len` bytes, these included. false: longer than 4 GiB. */
+bool weft_grpc__put_prefix(uint8_t *message, size_t len);
 /* Packs with a prefix. false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__pack(const struct ProtobufCMessage *message, uint8_t **out, size_t *out_len);
 /* Bounds what a ModelInferRequest repeats (grpc_scan.c), in one pass and without memory. NULL: it

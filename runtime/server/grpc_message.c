@@ -45,18 +45,26 @@ ProtobufCMessage *weft_grpc__unpack(const ProtobufCMessageDescriptor *type, cons
     return m;
 }
 
+bool weft_grpc__put_prefix(uint8_t *message, size_t len)
+{
+    size_t rest = len - WEFT_GRPC_PREFIX_BYTES;
+    message[0] = 0;
+    for (int i = 0; i < 4; i++)
+        message[1 + i] = (uint8_t)(rest >> (24 - 8 * i));
+    return rest <= UINT32_MAX;
+}
+
 bool weft_grpc__pack(const ProtobufCMessage *message, uint8_t **out, size_t *out_len)
 {
-    size_t len = protobuf_c_message_get_packed_size(message);
-    uint8_t *at = len <= UINT32_MAX ? malloc(len + WEFT_GRPC_PREFIX_BYTES) : NULL;
-    if (!at)
+    size_t len = protobuf_c_message_get_packed_size(message) + WEFT_GRPC_PREFIX_BYTES;
+    uint8_t *at = malloc(len);
+    if (!at || !weft_grpc__put_prefix(at, len)) {
+        free(at);
         return false;
-    at[0] = 0;
-    for (int i = 0; i < 4; i++)
-        at[1 + i] = (uint8_t)(len >> (24 - 8 * i));
+    }
     protobuf_c_message_pack(message, at + WEFT_GRPC_PREFIX_BYTES);
     *out = at;
-    *out_len = len + WEFT_GRPC_PREFIX_BYTES;
+    *out_len = len;
     return true;
 }
 

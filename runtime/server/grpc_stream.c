@@ -435,6 +435,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                        .deadline_ns = deadline_of(0),
                        .next = c->streams};
     s->call = (weft_grpc_call){.router = c->grpc->router,
+                               .listings = c->grpc->front.listings,
                                .deployment = c->grpc->front.deployment,
                                .repository = c->grpc->options->repository,
                                .access = c->grpc->front.access,

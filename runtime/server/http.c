@@ -66,9 +66,8 @@ static uint64_t on_idle(void *user)
 {
     weft_http *http = user;
     weft_tls__begin_turn(http->api.tls);
-    weft_http__write_lists(http);
     if (!http->runnable)
-        return http->lists ? 0 : UINT64_MAX;
+        return UINT64_MAX;
     weft_http__run_runnable(http);
     /* A request may have been submitted after the router told how long to wait. */
     return 0;

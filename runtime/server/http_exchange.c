@@ -459,6 +459,8 @@ void weft_http__free_exchange(http_exchange *x)
     if (x->route && x->model != UINT32_MAX)
         weft_router__release(x->http->router, x->model);
     weft_deployment__forget(&x->operation);
+    weft_listing__leave(x->http->front.listings, &x->list.listing);
+    weft_repository__close_scan(x->list.at.files);
     weft_buf_finish(&x->list.text);
     free(x->name);
     drop_plain(x);

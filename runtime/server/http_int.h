@@ -73,7 +73,6 @@ struct weft_http {
     weft_offload *heavy;         /* for those that take long, so that others do not wait for them */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     http_scrapes scrapes;
-    http_exchange *lists; /* being written, the oldest first */
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies, tensors and answers, over all exchanges */
     uint64_t read_ns;              /* when the last bytes of a body arrived */
@@ -92,13 +91,15 @@ struct weft_http {
 
 typedef struct http_route http_route;
 
+typedef enum http_list_kind { HTTP_LIST_STATS, HTTP_LIST_INDEX, HTTP_LIST_METRICS } http_list_kind;
+
 /* An answer that is written in parts (http_lists.c). */
 typedef struct http_list {
-    bool is_metrics; /* else statistics */
-    bool waits;      /* in the list of the transport */
+    weft_listing listing;
+    http_list_kind kind;
+    bool only_ready; /* of the index */
     weft_list_place at;
     weft_buf text;
-    http_exchange *next;
 } http_list;
 
 struct http_exchange {
@@ -189,12 +190,8 @@ void weft_http__run(http_exchange *x);
  */
 void weft_http__log(const http_exchange *x);
 /* -- Long lists (http_lists.c) -- */
-/* Answers with statistics or metrics, now or later: the exchange waits then. */
-void weft_http__begin_list(http_exchange *x, bool is_metrics);
-/* Its client is gone. */
-void weft_http__leave_list(http_exchange *x);
-/* Goes on with those that are under way. */
-void weft_http__write_lists(weft_http *http);
+/* Answers with a list, now or later: the exchange waits then. */
+void weft_http__begin_list(http_exchange *x, http_list_kind kind, bool only_ready);
 /* -- The model repository (http_repository.c) -- */
 /* Loads or unloads model x->name; the exchange waits for the end. */
 void weft_http__change_model(http_exchange *x, bool loads);

@@ -110,15 +110,10 @@ void weft_http__change_model(http_exchange *x, bool loads)
 /* {"ready": true} asks for models that are ready. */
 void weft_http__list_models(http_exchange *x)
 {
-    const weft_oip_filter filter = {
-        .model = UINT32_MAX, .patterns = weft_access__models(x->http->front.access, &x->presented)};
     json_t *root = x->len && x->len <= BODY_MAX_BYTES
                        ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL)
                        : NULL;
     bool ready = json_is_true(json_object_get(root, "ready"));
     json_decref(root);
-    weft_http__reply(
-        x, 200,
-        weft_oip__repository_index(x->http->router, &filter, ready, x->http->options->repository),
-        "application/json");
+    weft_http__begin_list(x, HTTP_LIST_INDEX, ready);
 }

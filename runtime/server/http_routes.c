@@ -67,7 +67,7 @@ static void get_model_config(const target *t)
 
 static void get_stats(const target *t)
 {
-    weft_http__begin_list(t->x, false);
+    weft_http__begin_list(t->x, HTTP_LIST_STATS, false);
 }
 
 static void post_index(const target *t)
@@ -157,8 +157,7 @@ void weft_http__abandon(http_exchange *x)
 {
     x->resume = NULL;
     x->connection = NULL;
-    if (x->operation.operation || x->list.waits) {
-        weft_http__leave_list(x);
+    if (x->operation.operation || x->list.listing.waits) {
         weft_deployment__forget(&x->operation);
         weft_http__free_exchange(x);
     } else if (!x->offloaded)
@@ -350,7 +349,7 @@ static void get_metrics(const target *t)
     s->spent_ns = s->spent_ns > paid_ns ? s->spent_ns - paid_ns : 0;
     s->at_ns = now_ns;
     if (s->spent_ns <= HTTP_SCRAPES_BURST_NS || !s->last)
-        weft_http__begin_list(t->x, true);
+        weft_http__begin_list(t->x, HTTP_LIST_METRICS, false);
     else
         weft_http__reply(t->x, 200, strdup(s->last), "text/plain; version=0.0.4; charset=utf-8");
 }

@@ -53,10 +53,19 @@ char *weft_oip__model_metadata(const weft_router *router, uint32_t model);
 char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
 
+struct weft_repository_scan;
+
+/* Where a long list goes on. Zeroed: at its start. */
+typedef struct weft_list_place {
+    uint32_t part, model;
+    struct weft_repository_scan *files; /* owned; NULL: not there yet */
+} weft_list_place;
+
 /* Models to list. */
 typedef struct weft_oip_filter {
     uint32_t model;       /* UINT32_MAX: all */
     bool any_version;     /* all versions of the model */
+    bool only_ready;      /* of the index: models that are ready */
     const char *patterns; /* of names that the client may know of; NULL: all */
 } weft_oip_filter;
 
@@ -65,20 +74,32 @@ bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *filte
  * whole, or there is no memory (out->failed). */
 bool weft_oip__write_stats(const weft_router *router, const weft_oip_filter *filter, uint32_t *at,
                            weft_buf *out);
-/* `ready`: only models that are ready; `folder`: also bundles there that are not loaded; may be
- * NULL. */
-char *weft_oip__repository_index(const weft_router *router, const weft_oip_filter *filter,
-                                 bool ready, const char *folder);
+/* An entry of the index of models. */
+typedef struct weft_index_entry {
+    const char *model, *version; /* until the next entry is asked for */
+    const char *state, *reason;
+} weft_index_entry;
+
+typedef enum weft_index_step {
+    WEFT_INDEX_ENTRY,
+    WEFT_INDEX_NOTHING, /* at this place */
+    WEFT_INDEX_END,
+    WEFT_INDEX_NOMEM
+} weft_index_step;
+
+/* Looks at the next place of the index: models of the router, then bundles of the folder that are
+ * not loaded; `folder` may be NULL. */
+weft_index_step weft_oip__next_entry(const weft_router *router, const weft_oip_filter *filter,
+                                     const char *folder, weft_list_place *at,
+                                     weft_index_entry *out);
+/* Appends the next part of the index. false: it is whole, or there is no memory (out->failed). */
+bool weft_oip__write_index(const weft_router *router, const weft_oip_filter *filter,
+                           const char *folder, weft_list_place *at, weft_buf *out);
 char *weft_oip__error(const char *text);
 
 /* A dim of a shape in metadata: -1 when it varies. */
 int64_t weft_oip__shown_dim(weft_dim dim);
 const char *const *weft_oip__extensions(size_t *out_n);
-
-/* Where a long list goes on. Zeroed: at its start. */
-typedef struct weft_list_place {
-    uint32_t part, model;
-} weft_list_place;
 
 /* Appends the next part of the metrics of models and server in Prometheus text format 0.0.4, and
  * moves the place; nv_names: also under Triton's names. false: they are whole. */

@@ -391,39 +391,67 @@ bool weft_oip__write_stats(const weft_router *router, const weft_oip_filter *fil
     return false;
 }
 
-typedef struct index_list {
-    const weft_router *router;
-    const weft_oip_filter *filter;
-    json_t *list;
-} index_list;
-
-static void add_file(void *user, const char *model, const char *version)
+/* At the next file or folder. */
+static weft_index_step look_at_file(const weft_router *router, const weft_oip_filter *filter,
+                                    const char *folder, weft_list_place *at, weft_index_entry *out)
 {
-    const index_list *l = user;
-    if ((l->filter->patterns && !weft_key__names_model(l->filter->patterns, model)) ||
-        weft_router__find(l->router, model, strlen(model), version, strlen(version)) != UINT32_MAX)
-        return;
-    json_array_append_new(l->list,
-                          json_pack("{s:s, s:s, s:s, s:s}", "name", model, "version", version,
-                                    "state", "UNAVAILABLE", "reason", "not loaded"));
+    if (!at->files && !(at->files = weft_repository__open_scan(folder)))
+        return WEFT_INDEX_NOMEM;
+    *out = (weft_index_entry){.state = "UNAVAILABLE", .reason = "not loaded"};
+    if (!weft_repository__scan(at->files, &out->model, &out->version))
+        return WEFT_INDEX_END;
+    bool listed = out->model &&
+                  (!filter->patterns || weft_key__names_model(filter->patterns, out->model)) &&
+                  weft_router__find(router, out->model, strlen(out->model), out->version,
+                                    strlen(out->version)) == UINT32_MAX;
+    return listed ? WEFT_INDEX_ENTRY : WEFT_INDEX_NOTHING;
 }
 
-char *weft_oip__repository_index(const weft_router *router, const weft_oip_filter *filter,
-                                 bool only_ready, const char *folder)
+weft_index_step weft_oip__next_entry(const weft_router *router, const weft_oip_filter *filter,
+                                     const char *folder, weft_list_place *at, weft_index_entry *out)
 {
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < weft_router__model_count(router); i++) {
-        bool ready = weft_router__is_ready(router, i);
-        if (!weft_oip__is_listed(router, filter, i) || (only_ready && !ready))
+    if (at->model >= weft_router__model_count(router))
+        return folder && !filter->only_ready ? look_at_file(router, filter, folder, at, out)
+                                             : WEFT_INDEX_END;
+    uint32_t model = at->model++;
+    bool ready = weft_router__is_ready(router, model);
+    if (!weft_oip__is_listed(router, filter, model) || (filter->only_ready && !ready))
+        return WEFT_INDEX_NOTHING;
+    const weft_model_ref ref = weft_router__model(router, model);
+    *out = (weft_index_entry){.model = ref.program->name,
+                              .version = ref.version,
+                              .state = ready ? "READY" : "UNAVAILABLE",
+                              .reason = ready ? "" : "its worker is starting"};
+    return WEFT_INDEX_ENTRY;
+}
+
+static void put_member(weft_buf *out, const char *key, const char *text)
+{
+    weft_buf_puts(out, key);
+    put_json_string(out, text);
+}
+
+bool weft_oip__write_index(const weft_router *router, const weft_oip_filter *filter,
+                           const char *folder, weft_list_place *at, weft_buf *out)
+{
+    enum { AT_ONCE = 32 };
+    weft_index_entry entry;
+    weft_index_step step = WEFT_INDEX_NOTHING;
+    if (out->len == 0)
+        weft_buf_putc(out, '[');
+    for (int n = 0; n < AT_ONCE && step < WEFT_INDEX_END && !out->failed; n++) {
+        step = weft_oip__next_entry(router, filter, folder, at, &entry);
+        if (step != WEFT_INDEX_ENTRY)
             continue;
-        const weft_model_ref ref = weft_router__model(router, i);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", ref.program->name,
-                                              "version", ref.version, "state",
-                                              ready ? "READY" : "UNAVAILABLE", "reason",
-                                              ready ? "" : "its worker is starting"));
+        put_member(out, out->len > 1 ? ",{\"name\":" : "{\"name\":", entry.model);
+        put_member(out, ",\"version\":", entry.version);
+        put_member(out, ",\"state\":", entry.state);
+        put_member(out, ",\"reason\":", entry.reason);
+        weft_buf_putc(out, '}');
     }
-    index_list l = {.router = router, .filter = filter, .list = list};
-    if (folder && !only_ready)
-        weft_repository__list(folder, add_file, &l);
-    return dump(list);
+    out->failed = out->failed || step == WEFT_INDEX_NOMEM;
+    if (step < WEFT_INDEX_END && !out->failed)
+        return true;
+    weft_buf_putc(out, ']');
+    return false;
 }

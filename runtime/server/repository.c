@@ -50,22 +50,38 @@ static bool is_later(const char *a, const char *b)
     return n != m ? n > m : strcmp(a, b) > 0;
 }
 
-/* Calls `fn` for the entries of a folder. */
-static void read_folder(const char *path, void (*fn)(void *user, const char *name), void *user)
+/* A folder that is being read. */
+typedef struct folder_reader {
+    DIR *dir; /* NULL: none */
+    int n_read;
+} folder_reader;
+
+static void end_folder(folder_reader *r)
 {
-    DIR *dir = opendir(path);
-    const struct dirent *e;
-    for (int i = 0; dir && i < ENTRIES_MAX && (e = readdir(dir)); i++)
-        fn(user, e->d_name);
-    if (dir)
-        closedir(dir);
+    if (r->dir)
+        closedir(r->dir);
+    *r = (folder_reader){0};
 }
 
-static void keep_latest(void *user, const char *name)
+/* NULL: that was all. */
+static const char *next_name(folder_reader *r)
 {
-    char version[WEFT_VERSION_MAX], *best = user;
-    if (take_version(name, version) && (!best[0] || is_later(version, best)))
-        strcpy(best, version);
+    const struct dirent *e = r->dir && r->n_read++ < ENTRIES_MAX ? readdir(r->dir) : NULL;
+    if (!e)
+        end_folder(r);
+    return e ? e->d_name : NULL;
+}
+
+/* The latest version that has a file in a model's folder; "": none. */
+static void find_latest(const char *path, char best[WEFT_VERSION_MAX])
+{
+    folder_reader r = {.dir = opendir(path)};
+    char version[WEFT_VERSION_MAX];
+    const char *name;
+    best[0] = '\0';
+    while ((name = next_name(&r)))
+        if (take_version(name, version) && (!best[0] || is_later(version, best)))
+            strcpy(best, version);
 }
 
 bool weft_repository__find(const char *folder, const char *model, const char *version,
@@ -80,7 +96,7 @@ bool weft_repository__find(const char *folder, const char *model, const char *ve
     if (version)
         strcpy(best, version);
     else
-        read_folder(out->path, keep_latest, best);
+        find_latest(out->path, best);
     char *end = out->path + len;
     size_t room = sizeof out->path - (size_t)len;
     snprintf(end, room, "/%s%s", best, suffix);
@@ -94,47 +110,79 @@ bool weft_repository__find(const char *folder, const char *model, const char *ve
     return found;
 }
 
-typedef struct listing {
-    const char *folder, *model; /* `model`: whose folder is read */
-    void (*fn)(void *user, const char *model, const char *version);
-    void *user;
-} listing;
+/* -- All of them ------------------------------------------------------------------------------ */
 
-static void list_version(void *user, const char *name)
+struct weft_repository_scan {
+    char *folder;
+    folder_reader models, versions; /* `versions`: of the folder of `model` */
+    char model[NAME_BYTES_MAX + 1], version[WEFT_VERSION_MAX];
+};
+
+weft_repository_scan *weft_repository__open_scan(const char *folder)
 {
-    const listing *l = user;
-    char version[WEFT_VERSION_MAX], path[4096];
-    int n = snprintf(path, sizeof path, "%s/%s/%s", l->folder, l->model, name);
-    if (n > 0 && (size_t)n < sizeof path && take_version(name, version) && is_file(path))
-        l->fn(l->user, l->model, version);
+    weft_repository_scan *s = calloc(1, sizeof *s);
+    char *copy = strdup(folder);
+    if (!s || !copy) {
+        free(copy);
+        free(s);
+        return NULL;
+    }
+    s->folder = copy;
+    s->models.dir = opendir(folder);
+    return s;
 }
 
-static void list_model(void *user, const char *name)
+void weft_repository__close_scan(weft_repository_scan *s)
 {
-    const listing *l = user;
-    listing own = *l;
+    if (!s)
+        return;
+    end_folder(&s->versions);
+    end_folder(&s->models);
+    free(s->folder);
+    free(s);
+}
+
+/* Whether a file of the model's folder is a version. */
+static bool take_file(weft_repository_scan *s, const char *name)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s/%s", s->folder, s->model, name);
+    return n > 0 && (size_t)n < sizeof path && take_version(name, s->version) && is_file(path);
+}
+
+/* Whether an entry of the folder is a version; the versions of one that is a folder come next. */
+static bool take_entry(weft_repository_scan *s, const char *name)
+{
     char path[4096];
     struct stat st;
     size_t stem = stem_of(name), len = stem ? stem : strlen(name);
-    int n = snprintf(path, sizeof path, "%s/%s", l->folder, name);
+    int n = snprintf(path, sizeof path, "%s/%s", s->folder, name);
     if (n < 0 || (size_t)n >= sizeof path || !is_name(name, len) || lstat(path, &st) != 0)
-        return;
-    char model[NAME_BYTES_MAX + 1];
-    memcpy(model, name, len);
-    model[len] = '\0';
-    own.model = model;
-    if (stem && S_ISREG(st.st_mode))
-        l->fn(l->user, model, "1");
-    else if (!stem && S_ISDIR(st.st_mode))
-        read_folder(path, list_version, &own);
+        return false;
+    memcpy(s->model, name, len);
+    s->model[len] = '\0';
+    strcpy(s->version, "1");
+    if (!stem && S_ISDIR(st.st_mode))
+        s->versions.dir = opendir(path);
+    return stem && S_ISREG(st.st_mode);
 }
 
-void weft_repository__list(const char *folder,
-                           void (*fn)(void *user, const char *model, const char *version),
-                           void *user)
+bool weft_repository__scan(weft_repository_scan *s, const char **out_model,
+                           const char **out_version)
 {
-    listing l = {.folder = folder, .fn = fn, .user = user};
-    read_folder(folder, list_model, &l);
+    const char *name;
+    *out_model = NULL;
+    *out_version = s->version;
+    if (s->versions.dir) {
+        name = next_name(&s->versions);
+        if (name && take_file(s, name))
+            *out_model = s->model;
+        return true;
+    }
+    name = next_name(&s->models);
+    if (name && take_entry(s, name))
+        *out_model = s->model;
+    return name != NULL;
 }
 
 /* -- What clients ask for --------------------------------------------------------------------- */

@@ -134,6 +134,9 @@ static weft_err open_front(server *s, weft_diag *diag)
     s->front.reload = weft_reload__create(s->loop);
     if (!s->front.reload)
         return WEFT_ERR_NOMEM;
+    s->front.listings = weft_listing__open(s->loop);
+    if (!s->front.listings)
+        return WEFT_ERR_NOMEM;
     WEFT_TRY(weft_spans__create(o, diag, &s->front.spans));
     weft_router__set_spans(s->router, s->front.spans);
     WEFT_TRY(weft_access__create(o, s->router, diag, &s->front.access));
@@ -250,6 +253,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_health__destroy(s.health);
     weft_grpc__destroy(s.grpc);
     weft_http__destroy(s.http);
+    weft_listing__close(s.front.listings);
     weft_access__destroy(s.front.access);
     weft_reload__destroy(s.front.reload);
     weft_ctl__destroy(s.control);

@@ -574,8 +574,29 @@ void weft_router__give_up(weft_router *router);
 
 /* -- Transports ----------------------------------------------------------------------------- */
 
+/* An answer that is written in parts of well below a millisecond (listing.c). */
+typedef struct weft_listing {
+    bool (*write)(struct weft_listing *listing); /* the next part; false: the list is whole */
+    /* It is whole; not called when weft_listing__begin has told so. */
+    void (*done)(struct weft_listing *listing);
+    struct weft_listing *next;
+    bool waits;        /* under way */
+    uint64_t spent_ns; /* on writing it */
+} weft_listing;
+
+typedef struct weft_listings weft_listings;
+
+/* Before the transports, whose idle functions send what it completes. NULL: out of memory. */
+weft_listings *weft_listing__open(weft_loop *loop);
+void weft_listing__close(weft_listings *all); /* NULL is allowed */
+/* true: the list is whole; false: `done` will be called. `all` NULL: it is written at once. */
+bool weft_listing__begin(weft_listings *all, weft_listing *listing);
+/* Nobody waits for it any more; allowed at any time. */
+void weft_listing__leave(weft_listings *all, weft_listing *listing);
+
 /* What both transports share. Zeroed: none. */
 typedef struct weft_front {
+    weft_listings *listings;
     struct weft_access *access;
     struct weft_deployment *deployment;
     weft_reload *reload;

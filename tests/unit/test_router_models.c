@@ -153,17 +153,25 @@ static void make_file(const char *folder, const char *name)
     fclose(f);
 }
 
-static void count(void *user, const char *model, const char *version)
+static int count_scanned(const char *folder)
 {
-    assert_true(model[0] && version[0]);
-    ++*(int *)user;
+    weft_repository_scan *scan = weft_repository__open_scan(folder);
+    const char *model, *version;
+    int n = 0;
+    assert_non_null(scan);
+    while (weft_repository__scan(scan, &model, &version)) {
+        assert_true(!model || (model[0] && version[0]));
+        n += model != NULL;
+    }
+    assert_false(weft_repository__scan(scan, &model, &version));
+    weft_repository__close_scan(scan);
+    return n;
 }
 
 static void test_repository__find(void **state)
 {
     char folder[] = "/tmp/weft-repository-XXXXXX", path[256];
     weft_repository_file file;
-    int n = 0;
     (void)state;
     assert_non_null(mkdtemp(folder));
     for (size_t i = 0; i < 2; i++) {
@@ -186,8 +194,7 @@ static void test_repository__find(void **state)
     assert_false(weft_repository__find(folder, "m", "3", &file));
     assert_false(weft_repository__find(folder, "m", "../2", &file));
     assert_false(weft_repository__find(folder, "p", "2", &file));
-    weft_repository__list(folder, count, &n);
-    assert_int_equal(n, 4);
+    assert_int_equal(count_scanned(folder), 4);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         unlink(path);

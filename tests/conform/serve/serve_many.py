@@ -4,13 +4,14 @@ clients leave in the middle."""
 import json
 import os
 import re
+import struct
 import subprocess
 import threading
 import time
 
 import numpy as np
 
-from http2 import DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, Connection, frame, head
+from http2 import DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, WINDOW, Connection, frame, head
 from serving import WEFT, Server, tensor, wait_until
 from tests.support.onnx_file import Graph, Node, Port
 
@@ -57,13 +58,28 @@ def check_metrics(s):
 
 
 def check_grpc(s):
+    """Both lists on one connection: statistics, the index, models that are ready."""
     c = Connection(s, timeout=20)
-    c.send(frame(HEADERS, END_HEADERS, 1, head(b"ModelStatistics")) + frame(DATA, END_STREAM, 1, EMPTY))
-    data = b""
-    while (f := c.frame())[0] not in (DATA, HEADERS) or not f[1] & END_STREAM:
-        data += f[3] if f[0] == DATA else b""
-    assert [m.decode() for m in re.findall(rb"model-\d{4}", data)] == MODELS
+    asked = ((b"ModelStatistics", EMPTY), (b"RepositoryIndex", EMPTY), (b"RepositoryIndex", b"\0\0\0\0\2\x10\1"))
+    c.send(b"".join(frame(HEADERS, END_HEADERS, 2 * i + 1, head(method)) + frame(DATA, END_STREAM, 2 * i + 1, message)
+                    for i, (method, message) in enumerate(asked)))
+    data, ended = [b""] * len(asked), 0
+    while ended < len(asked):
+        kind, flags, stream, payload = c.frame()
+        if kind == DATA and payload:
+            data[stream // 2] += payload
+            c.send(frame(WINDOW, 0, 0, struct.pack(">I", len(payload))) +
+                   frame(WINDOW, 0, stream, struct.pack(">I", len(payload))))
+        ended += kind in (DATA, HEADERS) and bool(flags & END_STREAM)
+    for message in data:
+        assert int.from_bytes(message[1:5], "big") == len(message) - 5
+        assert [m.decode() for m in re.findall(rb"model-\d{4}", message)] == MODELS
     c.close()
+
+
+def check_index(s):
+    status, _, index = s.request("POST", "/v2/repository/index")
+    assert status == 200 and [m["name"] for m in json.loads(index)] == MODELS
 
 
 def check_together(s):
@@ -76,7 +92,7 @@ def check_together(s):
         except Exception as problem:
             problems.append(repr(problem))
 
-    clients = [threading.Thread(target=again, args=(c,)) for c in (check_stats, check_metrics, check_grpc) * 2]
+    clients = [threading.Thread(target=again, args=(c,)) for c in (check_stats, check_index, check_metrics, check_grpc) * 2]
     for c in clients:
         c.start()
     x = np.array([[-1, 2, -3, 4]], "f4")
@@ -95,9 +111,14 @@ def check_left(s):
     before = len(os.listdir(f"/proc/{s.process.pid}/fd"))
     for i in range(60):
         raw = s.raw_socket()
-        raw.sendall(b"GET /v2/models/stats HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        raw.sendall((b"GET /v2/models/stats HTTP/1.1\r\nHost: x\r\n\r\n",
+                     b"POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")[i // 6 % 2] * 3)
+        c = Connection(s, timeout=20)
+        c.send(frame(HEADERS, END_HEADERS, 1, head((b"ModelStatistics", b"RepositoryIndex")[i // 6 % 2])) +
+               frame(DATA, END_STREAM, 1, EMPTY))
         time.sleep(i % 6 * 0.002)
         raw.close()
+        c.close()
     check_stats(s)
     wait_until(lambda: len(os.listdir(f"/proc/{s.process.pid}/fd")) <= before)
     assert "weft_http_held_bytes 0\n" in s.request("GET", "/metrics", port=s.metrics)[2].decode()
@@ -105,8 +126,6 @@ def check_left(s):
 
 compile_models()
 with Server(bundle="many.weft") as server:
-    status, _, index = server.request("POST", "/v2/repository/index")
-    assert status == 200 and [m["name"] for m in json.loads(index)] == MODELS
-    for check in (check_stats, check_metrics, check_grpc, check_together, check_left):
+    for check in (check_stats, check_index, check_metrics, check_grpc, check_together, check_left):
         check(server)
         print(check.__name__, "ok", flush=True)
