@@ -127,7 +127,7 @@ static void add_connection(weft_grpc *grpc, int fd, weft_peer *peer)
                            .hello_deadline_ns = now_ns + hello_ns,
                            .moved_ns = now_ns,
                            .events = EPOLLIN};
-    if (!weft_stream__open(&c->stream, grpc->tls, fd) || !open_session(c) ||
+    if (!weft_stream__open(&c->stream, grpc->tls, fd, peer) || !open_session(c) ||
         !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
         nghttp2_session_del(c->session);
         weft_stream__close(&c->stream);
@@ -156,6 +156,10 @@ static void on_connection_event(void *user, uint32_t events)
     weft_grpc__mark_dirty(c);
     if (c->closing || (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !c->stream.read_wants_write))
         return;
+    if (events & (EPOLLHUP | EPOLLERR)) {
+        close_later(c);
+        return;
+    }
     unlink_connection(c);
     link_connection(c);
     uint64_t until_ns = weft_clock__now_ns() + read_ns;
@@ -310,6 +314,8 @@ static uint64_t on_idle(void *user)
         if (c->closing || !flush(c))
             destroy_connection(c);
     }
+    if (weft_tls__has_waiting(grpc->tls))
+        return 0;
     bool timed = false;
     for (grpc_connection *c = grpc->connections; c && !timed; c = c->next)
         timed = c->n_stream > 0 || c->rest || c->hello_deadline_ns || c->settings_deadline_ns;
@@ -401,7 +407,7 @@ static weft_err start(weft_grpc *grpc, weft_diag *diag)
                                       &grpc->max_connections));
     WEFT_TRY(weft_listener__open(&grpc->listener, grpc->loop, o->address, &o->grpc, on_listen_event,
                                  grpc, diag));
-    WEFT_TRY(weft_tls__create(o, "h2", grpc->front.reload, diag, &grpc->tls));
+    WEFT_TRY(weft_tls__create(o, "h2", grpc->loop, grpc->front.reload, diag, &grpc->tls));
     return weft_loop__idle(grpc->loop, on_idle, grpc) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 

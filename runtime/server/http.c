@@ -67,7 +67,7 @@ static uint64_t on_idle(void *user)
     weft_http *http = user;
     weft_tls__begin_turn(http->api.tls);
     if (!http->runnable)
-        return UINT64_MAX;
+        return weft_tls__has_waiting(http->api.tls) ? 0 : UINT64_MAX;
     weft_http__run_runnable(http);
     /* A request may have been submitted after the router told how long to wait. */
     return 0;
@@ -93,7 +93,8 @@ static weft_err start(weft_http *http, weft_diag *diag)
     if (!http->offload || !http->heavy || !weft_peers__open(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
-    WEFT_TRY(weft_tls__create(o, "http/1.1 http/1.0", http->front.reload, diag, &http->api.tls));
+    WEFT_TRY(weft_tls__create(o, "http/1.1 http/1.0", http->loop, http->front.reload, diag,
+                              &http->api.tls));
     limit = limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS;
     WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));
     if (weft_listen__is_on(&o->metrics)) {

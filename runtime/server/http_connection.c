@@ -606,7 +606,7 @@ void weft_http__add_connection(http_port *port, int fd, weft_peer *peer)
     weft_http *http = port->http;
     http_connection *c = calloc(1, sizeof *c);
     weft_stream stream = {.fd = fd};
-    if (!c || !weft_stream__open(&stream, port->tls, fd) ||
+    if (!c || !weft_stream__open(&stream, port->tls, fd, peer) ||
         !weft_loop__watch(http->loop, fd, EPOLLIN | EPOLLRDHUP, on_event, c)) {
         weft_peers__release(&http->peers, peer);
         weft_stream__close(&stream);

@@ -18,6 +18,8 @@ enum { EVENTS_MAX = 128, LOOKS = 16 /* at the source, for each at the descriptor
 
 typedef struct watch {
     int fd;
+    uint32_t events;
+    bool muted;
     weft_loop_fn *fn; /* NULL: removed */
     void *user;
     struct watch *next; /* of those removed */
@@ -101,7 +103,7 @@ bool weft_loop__watch(weft_loop *loop, int fd, uint32_t events, weft_loop_fn *fn
     watch *w = fd >= 0 && make_room(loop, fd) ? malloc(sizeof *w) : NULL;
     if (!w)
         return false;
-    *w = (watch){.fd = fd, .fn = fn, .user = user};
+    *w = (watch){.fd = fd, .events = events, .fn = fn, .user = user};
     struct epoll_event event = {.events = events, .data = {.ptr = w}};
     if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(w);
@@ -111,10 +113,36 @@ bool weft_loop__watch(weft_loop *loop, int fd, uint32_t events, weft_loop_fn *fn
     return true;
 }
 
+static bool apply(weft_loop *loop, watch *w)
+{
+    struct epoll_event event = {.events = w->muted ? w->events & EPOLLRDHUP : w->events,
+                                .data = {.ptr = w}};
+    return epoll_ctl(loop->epoll, EPOLL_CTL_MOD, w->fd, &event) == 0;
+}
+
 bool weft_loop__change(weft_loop *loop, int fd, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data = {.ptr = find(loop, fd)}};
-    return event.data.ptr && epoll_ctl(loop->epoll, EPOLL_CTL_MOD, fd, &event) == 0;
+    watch *w = find(loop, fd);
+    if (!w)
+        return false;
+    w->events = events;
+    return apply(loop, w);
+}
+
+void weft_loop__mute(weft_loop *loop, int fd, bool muted)
+{
+    watch *w = find(loop, fd);
+    if (!w || w->muted == muted)
+        return;
+    w->muted = muted;
+    (void)apply(loop, w); /* which fails for no descriptor that is watched */
+}
+
+void weft_loop__deliver(weft_loop *loop, int fd, uint32_t events)
+{
+    watch *w = find(loop, fd);
+    if (w)
+        w->fn(w->user, events);
 }
 
 void weft_loop__unwatch(weft_loop *loop, int fd)

@@ -57,6 +57,10 @@ void weft_loop__destroy(weft_loop *loop);
  * or refused by the kernel. */
 bool weft_loop__watch(weft_loop *loop, int fd, uint32_t events, weft_loop_fn *fn, void *user);
 bool weft_loop__change(weft_loop *loop, int fd, uint32_t events);
+/* Muted, a descriptor has only events that tell of the end. */
+void weft_loop__mute(weft_loop *loop, int fd, bool muted);
+/* Calls the function of a descriptor as for these events. */
+void weft_loop__deliver(weft_loop *loop, int fd, uint32_t events);
 /* Must be called before the descriptor is closed. Events already fetched for it are dropped. */
 void weft_loop__unwatch(weft_loop *loop, int fd);
 bool weft_loop__idle(weft_loop *loop, weft_loop_idle_fn *fn, void *user);
@@ -188,51 +192,6 @@ int weft_health__port(const weft_health *health); /* -1: off */
 void weft_health__beat(weft_health *health, bool ready);
 void weft_health__destroy(weft_health *health);
 
-/* -- Byte streams (tls.c) ------------------------------------------------------------------- */
-
-/* Certificates and rules of TLS for one protocol. */
-typedef struct weft_tls weft_tls;
-
-/* `protocol`: names of ALPN with a blank between them. *out: NULL where the options name no files.
- * The files are read again when `reload` says so; open connections keep what they began with. */
-WEFT_MUST_USE weft_err weft_tls__create(const weft_serve_options *options, const char *protocol,
-                                        weft_reload *reload, weft_diag *diag, weft_tls **out);
-void weft_tls__destroy(weft_tls *tls); /* NULL is allowed */
-/* Allows some more handshakes to go on; called once a turn of the loop. NULL is allowed. */
-void weft_tls__begin_turn(weft_tls *tls);
-void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out);
-
-/* A connected socket, with TLS or without. */
-typedef struct weft_stream {
-    int fd;
-    struct ssl_st *ssl; /* NULL: without */
-    weft_tls *tls;
-    char *client; /* name of the client's certificate, owned; "": it has none */
-    bool failed;
-    bool ended;             /* the client has said that it sends no more */
-    uint32_t n_read;        /* of the handshake */
-    uint64_t shaken, taken; /* bytes of the handshake; bytes that reads returned */
-    /* With TLS: the last read waits until the socket can be written, and the reverse. */
-    bool read_wants_write, write_wants_read;
-} weft_stream;
-
-/* Takes over the socket unless it fails (out of memory). `tls` may be NULL. */
-bool weft_stream__open(weft_stream *stream, weft_tls *tls, int fd);
-void weft_stream__close(weft_stream *stream);
-/* As recv and sendmsg on a non-blocking socket. A read takes few records of TLS: the rest is in the
- * socket or, with room for less than 32 KiB, also inside OpenSSL. A write that is repeated must
- * begin with the same bytes. */
-ssize_t weft_stream__read(weft_stream *stream, void *to, size_t len);
-ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_part);
-/* Whether bytes, or the end, can be read although the socket may be empty. */
-bool weft_stream__has_pending(const weft_stream *stream);
-/* Whether nothing of a handshake has been read: a client that closes now cannot complete it. */
-bool weft_stream__is_fresh(const weft_stream *stream);
-/* Nothing more will be written. */
-void weft_stream__end(weft_stream *stream);
-/* The first URI or DNS name of the client's certificate, once the handshake is over; NULL: none. */
-const char *weft_stream__client(weft_stream *stream);
-
 /* -- Clients by address (peers.c) ----------------------------------------------------------- */
 
 /* A client's address: IPv4, the /64 of IPv6, or all clients of a UNIX socket. */
@@ -243,6 +202,10 @@ typedef struct weft_peer {
     uint32_t n_connection;
     uint64_t held_bytes;
     bool exempt; /* loopback and UNIX sockets: often a proxy, which stands for many clients */
+    /* Its streams that wait in weft_handshakes. */
+    struct weft_stream *newest, *oldest;
+    struct weft_peer *next_shaking, *prev_shaking;
+    bool took_newest;
 } weft_peer;
 
 typedef struct weft_peers {
@@ -258,6 +221,59 @@ void weft_peers__release(weft_peers *peers, weft_peer *peer); /* NULL is allowed
 /* Whether a new connection of the address is one too many, of `limit` for all addresses; `option`:
  * of max_peer_connections. */
 bool weft_peers__is_full(const weft_peer *peer, uint32_t option, uint32_t limit);
+
+/* -- Byte streams (tls.c) ------------------------------------------------------------------- */
+
+/* Certificates and rules of TLS for one protocol. */
+typedef struct weft_tls weft_tls;
+
+/* `protocol`: names of ALPN with a blank between them. *out: NULL where the options name no files.
+ * The files are read again when `reload` says so; open connections keep what they began with. */
+WEFT_MUST_USE weft_err weft_tls__create(const weft_serve_options *options, const char *protocol,
+                                        weft_loop *loop, weft_reload *reload, weft_diag *diag,
+                                        weft_tls **out);
+void weft_tls__destroy(weft_tls *tls); /* NULL is allowed */
+/* Goes on with handshakes that wait, for a short time; called once a turn of the loop. NULL is
+ * allowed. */
+void weft_tls__begin_turn(weft_tls *tls);
+/* Whether the loop may not sleep. NULL is allowed. */
+bool weft_tls__has_waiting(const weft_tls *tls);
+void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out);
+
+/* A connected socket, with TLS or without. */
+typedef struct weft_stream {
+    int fd;
+    weft_peer *peer;
+    struct weft_stream *newer, *older; /* of the peer, while it waits in weft_handshakes */
+    bool waits, chosen;                /* chosen: its handshake may go on in this turn */
+    struct ssl_st *ssl;                /* NULL: without */
+    weft_tls *tls;
+    char *client; /* name of the client's certificate, owned; "": it has none */
+    bool failed;
+    bool ended;             /* the client has said that it sends no more */
+    uint32_t n_read;        /* of the handshake */
+    uint64_t shaken, taken; /* bytes of the handshake; bytes that reads returned */
+    /* With TLS: the last read waits until the socket can be written, and the reverse. */
+    bool read_wants_write, write_wants_read;
+} weft_stream;
+
+/* Takes over the socket unless it fails (out of memory). `tls` may be NULL. With TLS the stream
+ * keeps its place from the first read on, and the loop watches the socket. */
+bool weft_stream__open(weft_stream *stream, weft_tls *tls, int fd, weft_peer *peer);
+void weft_stream__close(weft_stream *stream);
+/* As recv and sendmsg on a non-blocking socket. A read takes few records of TLS: the rest is in the
+ * socket or, with room for less than 32 KiB, also inside OpenSSL. A write that is repeated must
+ * begin with the same bytes. */
+ssize_t weft_stream__read(weft_stream *stream, void *to, size_t len);
+ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_part);
+/* Whether bytes, or the end, can be read although the socket may be empty. */
+bool weft_stream__has_pending(const weft_stream *stream);
+/* Whether nothing of a handshake has been read: a client that closes now cannot complete it. */
+bool weft_stream__is_fresh(const weft_stream *stream);
+/* Nothing more will be written. */
+void weft_stream__end(weft_stream *stream);
+/* The first URI or DNS name of the client's certificate, once the handshake is over; NULL: none. */
+const char *weft_stream__client(weft_stream *stream);
 
 /* -- Requests ------------------------------------------------------------------------------- */
 
@@ -571,6 +587,19 @@ WEFT_MUST_USE weft_err weft_ctl__create(const weft_serve_options *options, weft_
 void weft_ctl__destroy(weft_ctl *control);
 /* Ends all requests with UNAVAILABLE; kills the workers that run some. */
 void weft_router__give_up(weft_router *router);
+
+/* -- Handshakes that wait (handshakes.c) ---------------------------------------------------- */
+
+/* Zeroed: none. */
+typedef struct weft_handshakes {
+    weft_peer *first, *last; /* in the order of their turns */
+} weft_handshakes;
+
+/* Nothing, if it waits already; leaving, if it does not. */
+void weft_handshakes__add(weft_handshakes *handshakes, weft_stream *stream);
+void weft_handshakes__leave(weft_handshakes *handshakes, weft_stream *stream);
+/* The next one, which waits no longer; NULL: none. */
+weft_stream *weft_handshakes__take(weft_handshakes *handshakes);
 
 /* -- Transports ----------------------------------------------------------------------------- */
 

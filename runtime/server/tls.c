@@ -5,9 +5,10 @@
  * data. The protocol is negotiated by ALPN, and a client that offers only others is refused: a
  * request for one port must not be taken by the other (ALPACA attacks).
  *
- * A signature takes up to 1 ms, so a turn of the loop has a short time for handshakes; the others
- * are read in later turns. When the files are read again, a new context takes the place of the old
- * one, which the connections that use it keep; so tickets of the old one end too. */
+ * A signature takes up to some milliseconds, so a turn of the loop has a short time for handshakes;
+ * the others wait in handshakes.c, unread, until a later turn chooses them. When the files are read
+ * again, a new context takes the place of the old one, which the connections that use it keep; so
+ * tickets of the old one end too. */
 #include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
@@ -28,12 +29,13 @@ enum {
     READS_MAX = 128,      /* of a handshake */
     SMALL_READS_MAX = 32, /* of a handshake that comes in records of a few bytes */
     SMALL_READ_BYTES = 16,
+    LATER_STEPS = 2,             /* times the time of a turn, for steps behind the first */
     RECORDS_MAX = 16,            /* in one read */
     WASTE_FREE_BYTES = 32 << 10, /* heads, tags and messages of TLS itself that a client may send */
     WASTE_RATIO = 8              /* and more, for each byte of its requests */
 };
 
-static const uint64_t turn_ns = 2000000; /* for handshakes, in one turn of the loop */
+static const uint64_t turn_ns = 500000; /* for handshakes, in one turn of the loop */
 
 struct weft_tls {
     SSL_CTX *ctx;
@@ -41,6 +43,8 @@ struct weft_tls {
     const weft_serve_options *options;
     weft_reloaded files;
     int64_t expires_s; /* when the certificate does, since the Unix epoch */
+    weft_loop *loop;
+    weft_handshakes waiting;
     uint64_t spent_ns; /* on handshakes, in this turn */
 };
 
@@ -152,8 +156,8 @@ static weft_err load_again(void *user, weft_diag *diag)
     return open_context(user, diag);
 }
 
-weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, weft_reload *reload,
-                          weft_diag *diag, weft_tls **out)
+weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, weft_loop *loop,
+                          weft_reload *reload, weft_diag *diag, weft_tls **out)
 {
     *out = NULL;
     if (!o->tls_cert && !o->tls_key && !o->tls_ca)
@@ -164,7 +168,7 @@ weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, wef
     weft_tls *tls = calloc(1, sizeof *tls);
     if (!tls)
         return WEFT_ERR_NOMEM;
-    *tls = (weft_tls){.protocol = protocol, .options = o};
+    *tls = (weft_tls){.protocol = protocol, .options = o, .loop = loop};
     tls->files = (weft_reloaded){.name = strcmp(protocol, "h2") == 0 ? "tls-grpc" : "tls-http",
                                  .path = {o->tls_cert, o->tls_key, o->tls_ca},
                                  .n_path = o->tls_ca ? 3 : 2,
@@ -190,8 +194,20 @@ void weft_tls__destroy(weft_tls *tls)
 
 void weft_tls__begin_turn(weft_tls *tls)
 {
-    if (tls)
-        tls->spent_ns = 0;
+    weft_stream *s;
+    if (!tls)
+        return;
+    tls->spent_ns = 0;
+    while (tls->spent_ns < turn_ns && (s = weft_handshakes__take(&tls->waiting))) {
+        s->chosen = true;
+        weft_loop__mute(tls->loop, s->fd, false);
+        weft_loop__deliver(tls->loop, s->fd, EPOLLIN); /* which may close it */
+    }
+}
+
+bool weft_tls__has_waiting(const weft_tls *tls)
+{
+    return tls && tls->waiting.first;
 }
 
 void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out)
@@ -206,9 +222,9 @@ void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out)
 
 /* -- Streams -------------------------------------------------------------------------------- */
 
-bool weft_stream__open(weft_stream *s, weft_tls *tls, int fd)
+bool weft_stream__open(weft_stream *s, weft_tls *tls, int fd, weft_peer *peer)
 {
-    *s = (weft_stream){.fd = fd, .tls = tls};
+    *s = (weft_stream){.fd = fd, .peer = peer, .tls = tls};
     if (!tls)
         return true;
     s->ssl = SSL_new(tls->ctx);
@@ -224,6 +240,8 @@ bool weft_stream__open(weft_stream *s, weft_tls *tls, int fd)
 
 void weft_stream__close(weft_stream *s)
 {
+    if (s->tls)
+        weft_handshakes__leave(&s->tls->waiting, s);
     SSL_free(s->ssl);
     free(s->client);
     s->ssl = NULL;
@@ -303,6 +321,22 @@ static int step_handshake(weft_stream *s)
     return done;
 }
 
+/* Whether the next step of the handshake may be taken now. */
+static bool may_go_on(weft_stream *s)
+{
+    weft_tls *tls = s->tls;
+    /* What follows the server's first message is cheap. */
+    if (BIO_number_written(SSL_get_wbio(s->ssl)) > 0)
+        return tls->spent_ns < LATER_STEPS * turn_ns;
+    if (s->chosen || (!tls->waiting.first && tls->spent_ns < turn_ns)) {
+        s->chosen = false;
+        return true;
+    }
+    weft_handshakes__add(&tls->waiting, s);
+    weft_loop__mute(tls->loop, s->fd, true);
+    return false;
+}
+
 /* Lets the handshake go on with what has arrived, for a read or a write. false: it is not over, and
  * *out is the result in the terms of recv and send: failed, or later, also where this turn has
  * taken enough of them. */
@@ -312,7 +346,7 @@ static bool shake_hands(weft_stream *s, bool writing, ssize_t *out)
     *other = false;
     if (SSL_is_init_finished(s->ssl))
         return true;
-    if (s->tls->spent_ns >= turn_ns) {
+    if (!may_go_on(s)) {
         *other = (SSL_want_write(s->ssl) != 0) != writing;
         errno = EAGAIN;
         *out = -1;

@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 import re
+import select
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -165,14 +167,19 @@ def check_refused(s):
     assert s.request("GET", "/metrics", port=s.metrics)[0] == 200
 
 
-def fragments(size=60000):
-    """The first message of a client, made large by an extension that nobody knows, in records of a byte each."""
-    tls, sent = ssl.create_default_context(cafile="ca.pem"), ssl.MemoryBIO()
+def first_message(**options):
+    """What a client sends first, a record."""
+    sent = ssl.MemoryBIO()
     try:
-        tls.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+        context(**options).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
     except ssl.SSLWantReadError:
         pass
-    body = sent.read()[9:]  # behind the heads of the record and of the message
+    return sent.read()
+
+
+def fragments(size=60000):
+    """The first message of a client, made large by an extension that nobody knows, in records of a byte each."""
+    body = first_message()[9:]  # behind the heads of the record and of the message
     at = 34  # version and random; then the session, the suites, the compression
     at += 1 + body[at]
     at += 2 + int.from_bytes(body[at:at + 2], "big")
@@ -340,6 +347,45 @@ def check_clients():
                 assert error.code() == grpc.StatusCode.UNAVAILABLE, error
 
 
+def open_raw(address, port, data):
+    raw = socket.socket()
+    raw.settimeout(30)
+    raw.bind((address, 0))
+    raw.connect(("127.0.0.1", port))
+    raw.sendall(data)
+    return raw
+
+
+def count_readable(raws):
+    return len(select.select(raws, [], [], 0)[0])
+
+
+def check_turns():
+    """Handshakes of an address wait behind few of another's that came before. A key whose signatures take milliseconds
+    leaves time to look at the order."""
+    openssl("req", "-x509", "-newkey", "rsa:4096", "-nodes", "-days", "2", "-keyout", "slow.key", "-out", "slow.pem",
+            "-subj", "/CN=localhost")
+    with Server("--tls-cert", "slow.pem", "--tls-key", "slow.key") as s:
+        for port, alpn in ((s.http, ["http/1.1"]), (s.grpc, ["h2"])):
+            hello = first_message(alpn=alpn)
+            s.process.send_signal(signal.SIGSTOP)
+            flood = [open_raw("127.0.0.9", port, hello) for _ in range(200)]
+            s.process.send_signal(signal.SIGCONT)
+            wait_until(lambda: count_readable(flood) > 10)
+            s.process.send_signal(signal.SIGSTOP)
+            before = count_readable(flood)
+            late = open_raw("127.0.0.1", port, hello)
+            s.process.send_signal(signal.SIGCONT)
+            assert late.recv(1) == b"\x16"
+            s.process.send_signal(signal.SIGSTOP)
+            before = count_readable(flood) - before
+            s.process.send_signal(signal.SIGCONT)
+            assert before < 20, before
+            assert all(raw.recv(1) == b"\x16" for raw in flood)
+            for raw in [late, *flood]:
+                raw.close()
+
+
 def check_files():
     for options, word in ((["--tls-cert", "server.pem"], "key"), (["--tls-ca", "ca.pem"], "certificate"),
                           (["--tls-cert", "none.pem", "--tls-key", "server.key"], "none.pem"),
@@ -356,6 +402,6 @@ with Server("--tls-cert", "server.pem", "--tls-key", "server.key") as server:
     for check in (check_http, check_refused, check_half_closed, check_small_records, check_floods, check_grpc):
         check(server)
         print(check.__name__, "ok", flush=True)
-for check in (check_clients, check_files):
+for check in (check_clients, check_turns, check_files):
     check()
     print(check.__name__, "ok", flush=True)
