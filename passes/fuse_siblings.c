@@ -14,6 +14,7 @@
 enum { SIBLINGS_MAX = 8 };
 
 typedef struct siblings {
+    weft_node first; /* of them in the graph */
     weft_node node[SIBLINGS_MAX];
     int64_t cols[SIBLINGS_MAX];
     uint32_t n;
@@ -60,20 +61,42 @@ static bool same_form(const weft_module *m, weft_node n, const siblings *s)
            (weft_node_in(m, n, 2).i != 0) == s->has_bias;
 }
 
+/* Which operand of attention a sibling is first. */
+static uint32_t operand_of(const weft_module *m, weft_node n)
+{
+    uint32_t least = 3;
+    WEFT_FOREACH_USE (m, weft_node_out(m, n, 0), use)
+        least = use.idx < least ? use.idx : least;
+    return least;
+}
+
+/* Puts a sibling behind those that are the same operand or an earlier one: the order of the joined
+ * columns does not depend on that of the nodes, so that the same model exported twice has the same
+ * weight. */
+static void put_in_order(const weft_module *m, siblings *s, weft_node n, int64_t cols)
+{
+    uint32_t at = s->n++;
+    for (; at > 0 && operand_of(m, s->node[at - 1]) > operand_of(m, n); at--) {
+        s->node[at] = s->node[at - 1];
+        s->cols[at] = s->cols[at - 1];
+    }
+    s->node[at] = n;
+    s->cols[at] = cols;
+}
+
 static siblings collect(const weft_graph *g, weft_node first)
 {
     const weft_module *m = weft_graph_module(g);
     weft_val x = weft_node_in(m, first, 0);
-    siblings s = {.trans_b = weft_attrs_int(weft_node_attrs(m, first), WEFT_ATTR_TRANS_B, 0) != 0,
+    siblings s = {.first = first,
+                  .trans_b = weft_attrs_int(weft_node_attrs(m, first), WEFT_ATTR_TRANS_B, 0) != 0,
                   .has_bias = weft_node_in(m, first, 2).i != 0};
     s.rows = weft_val_ttype(m, weft_node_in(m, first, 1))->dim[s.trans_b ? 1 : 0];
-    /* In graph order, so that the joined columns are in the order of the model. */
     for (weft_node n = first; n.i && s.n < SIBLINGS_MAX; n = weft_node_next(m, n)) {
         int64_t cols = sibling_cols(g, n, x);
         if (cols == 0 || !same_form(m, n, &s))
             continue;
-        s.node[s.n] = n;
-        s.cols[s.n++] = cols;
+        put_in_order(m, &s, n, cols);
     }
     return s;
 }
@@ -137,8 +160,8 @@ static weft_err join(weft_passctx *cx, weft_graph *g, const siblings *s)
     weft_arena_reset(cx->scratch, mark);
     weft_attr trans_b = WEFT_ATTR_OF_INT(TRANS_B, 1);
     weft_val with;
-    WEFT_TRY(weft_rewrite__emit(cx, g, s->node[0], WEFT_OP_MATMUL, operand, s->has_bias ? 3 : 2,
-                                &trans_b, s->trans_b ? 1 : 0, weft_node_loc(m, s->node[0]), &with));
+    WEFT_TRY(weft_rewrite__emit(cx, g, s->first, WEFT_OP_MATMUL, operand, s->has_bias ? 3 : 2,
+                                &trans_b, s->trans_b ? 1 : 0, weft_node_loc(m, s->first), &with));
     for (uint32_t i = 0; i < s->n; i++) {
         redirect(g, weft_node_out(m, s->node[i], 0), with, at);
         at += s->cols[i];
