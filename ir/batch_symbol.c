@@ -350,6 +350,21 @@ static bool rule_matmul(const view *v, spread *at)
     return true;
 }
 
+/* One segment: a GEMM, whose other weights are the same for all requests. The rows of a request may
+ * be in any of several segments. */
+static bool rule_segments(const view *v, spread *at)
+{
+    const weft_attr *starts = weft_attrs_find(v->attrs, WEFT_ATTR_STARTS);
+    uint32_t end = weft_epilogue_first(weft_node_op(v->a->m, v->n), v->attrs);
+    if (!starts || starts->n != 1 ||
+        !follow_gemm(v, false, weft_attrs_int(v->attrs, WEFT_ATTR_TRANS_B, 0), at))
+        return false;
+    for (uint32_t i = 2; i < v->n_in; i++)
+        if (i > 2 && i < end ? !is_none(v, i) : !broadcasts(v, i, v->out->rank, at))
+            return false;
+    return true;
+}
+
 static bool rule_gemm(const view *v, spread *at)
 {
     return follow_gemm(v, weft_attrs_int(v->attrs, WEFT_ATTR_TRANSA, 0),

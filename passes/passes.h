@@ -111,6 +111,15 @@ typedef struct weft_merge_apart {
     const char *reason;
 } weft_merge_apart;
 
+/* A weight that is similar to another one, and what store-deltas keeps of it. */
+typedef struct weft_delta_row {
+    const char *weight, *base; /* names */
+    const char *kind;          /* "elements", "low_rank", "none": it is kept whole */
+    uint32_t size;             /* number of elements, or rank */
+    uint64_t full_bytes, bytes;
+    double error; /* largest difference of an element of base + difference from the weight */
+} weft_delta_row;
+
 typedef struct weft_merge_log {
     weft_arena *arena; /* set by the caller; owns all below */
     WEFT_VEC(weft_merge_row) rows;
@@ -123,7 +132,15 @@ typedef struct weft_merge_log {
     uint32_t near_weights;
     uint64_t near_bytes;
     double near_most;
+    WEFT_VEC(weft_delta_row) deltas;
 } weft_merge_log;
+
+/* Which weights store-deltas keeps as a difference from another weight. */
+typedef enum weft_deltas {
+    WEFT_DELTAS_OFF,
+    WEFT_DELTAS_EXACT, /* those that base and difference give back bit by bit */
+    WEFT_DELTAS_NEAR   /* also those that low-rank factors give back within f32 rounding */
+} weft_deltas;
 
 /* Stages of aligning models (merge/align.c). */
 enum {
@@ -164,6 +181,7 @@ typedef struct weft_pass_options {
     /* For ablation: stages of aligning (WEFT_MATCH_*) and a strategy that are left out. */
     uint32_t match_without;
     const weft_merge_strategy *strategy_without;
+    weft_deltas deltas;
     double merge_tolerance; /* weights are equal if no element differs by more; 0: equal by bits */
 } weft_pass_options;
 

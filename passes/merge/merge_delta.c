@@ -25,15 +25,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { RANK_MAX = 64 };
-
-/* The most elements of both factors, and the most input features, relative to the weight. */
-static const double low_rank_max = 0.5;
-/* The most that the largest element of the base may exceed that of the model's weight. */
-static const double scale_max = 2;
-/* The most single elements, relative to the weight: each costs a hundred times an element of a
- * GEMM. */
-static const double scattered_max = 0.05;
+/* The most input features that differ, relative to all. */
+static const double inputs_max = 0.5;
 
 /* The difference of a model's weight from the base; all zero: there is none. */
 typedef struct delta {
@@ -73,12 +66,6 @@ static weft_matrix matrix_of(const weft_merger *g, const weft_merge_form *f)
                          .rows = f->by_feature ? f->features : f->taps,
                          .cols = f->by_feature ? f->taps : f->features,
                          .bytes = sizeof(float)};
-}
-
-static uint32_t rank_limit(const weft_merge_form *f)
-{
-    double most = low_rank_max * f->taps * f->features / ((double)f->taps + f->features);
-    return most < RANK_MAX ? (uint32_t)most : RANK_MAX;
 }
 
 /* Kinds of entries in weft_merger.memo, each for a weight and a storage order. */
@@ -166,45 +153,14 @@ static weft_val common_bias(const weft_merger *g, const weft_column *c)
     return weft_merge__is_weight(g->m, bias) ? bias : (weft_val){0};
 }
 
-static double largest(const weft_merger *g, const weft_merge_form *f)
-{
-    const uint8_t *at = weft_merge__bytes(g, f);
-    double most = 0;
-    for (size_t i = 0; i < (size_t)f->taps * f->features; i++) {
-        float x;
-        memcpy(&x, at + i * sizeof x, sizeof x);
-        if (isnan(x)) /* no sum gives a NaN back exactly */
-            return (double)INFINITY;
-        most = fmax(most, fabs((double)x));
-    }
-    return most;
-}
-
-/* Whether base + difference is precise: the rounding of a base with much larger elements than the
- * weight would remain in the sum. */
-static bool is_precise(const weft_merger *g, const weft_merge_form *base,
-                       const weft_merge_form *own)
-{
-    double b = largest(g, base), a = largest(g, own);
-    return isfinite(a) && b <= scale_max * a;
-}
-
 static bool find_low_rank(weft_merger *g, const weft_merge_form *base, const weft_merge_form *own,
                           delta *out)
 {
     weft_matrix a = matrix_of(g, own), b = matrix_of(g, base);
-    weft_low_rank low;
-    uint32_t most = rank_limit(own);
-    if (most == 0 || !weft_similar__low_rank(&a, &b, most, 0, g->cx->scratch, &low) || !low.rank ||
-        !is_precise(g, base, own))
+    weft_factors found;
+    if (!weft_similar__factors(&a, &b, own->by_feature, g->cx->scratch, &found))
         return false;
-    /* (u v)^T = v^T u^T for a weight stored by feature. */
-    const float *factor = own->by_feature ? low.v : low.u;
-    float *first = weft_arena_array(g->cx->scratch, (size_t)own->taps * low.rank, sizeof *first);
-    for (uint32_t t = 0; t < own->taps; t++)
-        for (uint32_t r = 0; r < low.rank; r++)
-            first[(size_t)t * low.rank + r] = factor[(size_t)r * own->taps + t];
-    *out = (delta){.rank = low.rank, .first = first, .second = own->by_feature ? low.u : low.v};
+    *out = (delta){.rank = found.rank, .first = found.first, .second = found.second};
     return true;
 }
 
@@ -235,7 +191,8 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     mark_inputs(own, a, b, differs);
     for (uint32_t c = 0; c < inputs; c++)
         n += differs[c];
-    if (n == 0 || n > low_rank_max * inputs || !is_precise(g, base, own))
+    weft_matrix of_own = matrix_of(g, own), of_base = matrix_of(g, base);
+    if (n == 0 || n > inputs_max * inputs || !weft_similar__is_precise(&of_own, &of_base))
         return false;
     uint32_t *pick = weft_arena_array(g->cx->scratch, n, sizeof *pick), taps = n * own->window;
     float *second = weft_arena_array(g->cx->scratch, (size_t)taps * own->features, sizeof *second);
@@ -253,37 +210,15 @@ static bool find_sparse(weft_merger *g, const weft_merge_form *base, const weft_
     return true;
 }
 
-/* The number of elements that differ in any bit. */
-static uint32_t count_elements(const weft_merge_form *f, const uint8_t *a, const uint8_t *b)
-{
-    uint32_t n = 0;
-    for (size_t i = 0; i < (size_t)f->taps * f->features; i++)
-        n += memcmp(a + i * sizeof(float), b + i * sizeof(float), sizeof(float)) != 0;
-    return n;
-}
-
 static bool find_scattered(weft_merger *g, const weft_merge_form *base, const weft_merge_form *own,
                            delta *out)
 {
-    const uint8_t *a = weft_merge__bytes(g, own), *b = weft_merge__bytes(g, base);
-    uint32_t n = count_elements(own, a, b), at = 0;
-    if (n == 0 || n > scattered_max * own->taps * own->features || !is_precise(g, base, own))
+    weft_matrix a = matrix_of(g, own), b = matrix_of(g, base);
+    weft_elements found;
+    if (!weft_similar__elements(&a, &b, own->by_feature, g->cx->scratch, &found))
         return false;
-    float *value = weft_arena_array(g->cx->scratch, n, sizeof *value);
-    int32_t *tap = weft_arena_array(g->cx->scratch, n, sizeof *tap);
-    int32_t *start = weft_arena_array(g->cx->scratch, (size_t)own->features + 1, sizeof *start);
-    for (uint32_t f = 0; f < own->features; f++) {
-        start[f] = (int32_t)at;
-        for (uint32_t t = 0; t < own->taps; t++) {
-            float x = weft_merge__element(own, a, t, f), y = weft_merge__element(base, b, t, f);
-            if (memcmp(&x, &y, sizeof x) == 0)
-                continue;
-            value[at] = x - y;
-            tap[at++] = (int32_t)t;
-        }
-    }
-    start[own->features] = (int32_t)at;
-    *out = (delta){.elements = n, .value = value, .tap = tap, .start = start};
+    *out =
+        (delta){.elements = found.n, .value = found.value, .tap = found.tap, .start = found.start};
     return true;
 }
 

@@ -56,7 +56,7 @@ static bool finishes_apart(const weft_merger *g, weft_node n)
     return true;
 }
 
-static const char *refuse_node(const weft_merger *g, weft_node n)
+const char *weft_merge__refuse_node(const weft_merger *g, weft_node n)
 {
     bool conv = weft_node_op(g->m, n) == WEFT_OP_CONV;
     const weft_ttype *w = weft_val_ttype(g->m, weft_node_in(g->m, n, 1));
@@ -83,7 +83,8 @@ const char *weft_merge__refuse(const weft_merger *g, const weft_merge_group *p)
         return conv ? "its images depend on each other, or have no constant size"
                     : "its rows depend on each other, or are images";
     for (uint32_t i = 0; i < g->columns.n_model; i++) {
-        const char *reason = p->column.node[i].i ? refuse_node(g, p->column.node[i]) : NULL;
+        const char *reason =
+            p->column.node[i].i ? weft_merge__refuse_node(g, p->column.node[i]) : NULL;
         if (reason)
             return reason;
     }

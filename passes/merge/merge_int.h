@@ -165,6 +165,8 @@ typedef struct weft_merge_form {
 /* Why strategies for unequal weights do not apply to the group. NULL: they do, and every node has a
  * GEMM form. */
 const char *weft_merge__refuse(const weft_merger *g, const weft_merge_group *group);
+/* Why a node has no GEMM form. NULL: it has one. */
+const char *weft_merge__refuse_node(const weft_merger *g, weft_node n);
 weft_merge_form weft_merge__form(const weft_merger *g, weft_node n);
 /* The form of a second GEMM, by [taps, features], of the result of a GEMM of form `f` that has
  * `taps` features. */

@@ -63,4 +63,36 @@ typedef struct weft_low_rank {
 bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t max_rank,
                             double tolerance, weft_arena *arena, weft_low_rank *out);
 
+/* -- A weight as a base and a difference, for GEMMs: weight_delta.c ----------------------------
+ *
+ * Weights a and b of one shape, f32, [taps, features] or, `by_feature`, [features, taps]; x b plus
+ * the product of x and the difference is x a. */
+
+/* x (a - b) = (x first) second, within f32 rounding of the largest element. */
+typedef struct weft_factors {
+    uint32_t rank;
+    const float *first;  /* [taps, rank] */
+    const float *second; /* [rank, features] */
+    double residual;     /* largest element of |a - b - first second| */
+} weft_factors;
+
+/* Single elements, feature after feature, as operands of patched_matmul. b plus the elements in
+ * their order is a, in every bit but the sign of zeros. */
+typedef struct weft_elements {
+    uint32_t n;
+    const float *value;
+    const int32_t *tap;
+    const int32_t *start; /* [features + 1] */
+} weft_elements;
+
+/* Whether b plus a difference is precise: the rounding of a base with much larger elements than the
+ * weight would remain in the sum. */
+bool weft_similar__is_precise(const weft_matrix *a, const weft_matrix *b);
+/* false: the difference has no low rank, or the factors have more than half the elements of a. */
+bool weft_similar__factors(const weft_matrix *a, const weft_matrix *b, bool by_feature,
+                           weft_arena *arena, weft_factors *out);
+/* false: the difference takes more than 5 % of the number of elements of a, or there is none. */
+bool weft_similar__elements(const weft_matrix *a, const weft_matrix *b, bool by_feature,
+                            weft_arena *arena, weft_elements *out);
+
 #endif

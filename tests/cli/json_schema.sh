@@ -13,7 +13,7 @@ for table in ops passes gpus slices policies strategies drivers; do
 done
 expect 0 "$WEFT" compile "$examples/digits.yaml" --gpu h100 -o digits.weft --report compile-report.a.json
 expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" "$examples/digits_parity.onnx" --merge-tolerance 1e-3 \
-    --target sm_90 --precision f16 -o tolerance.weft --report compile-report.b.json
+    --deltas near --target sm_90 --precision f16 -o tolerance.weft --report compile-report.b.json
 cp compile-report.a.json compile-report.c.json
 expect 0 "$WEFT" bench digits.weft --time 0.001 --report compile-report.c.json
 json estimate "$WEFT" estimate "$examples/digits.yaml" --gpu h100 --slice 1g.10gb --batch 1,8 --per-kernel --explain --format json

@@ -2,9 +2,11 @@
  * reads replies from standard output. A request is a line of words, then the tensors it announces;
  * a reply is "ok N" and N items, or "error CODE MESSAGE".
  *
- *   compile PIPELINE TARGET MERGE N    N lines follow, each the path of an ONNX file; models are
+ *   compile PIPELINE TARGET MERGE DELTAS N
+ *                                      N lines follow, each the path of an ONNX file; models are
  *                                      named m0, m1, ... PIPELINE: "cpu", or "plain" for no pass
- *                                      that rewrites a graph. MERGE: off, auto or exact.
+ *                                      that rewrites a graph. MERGE: off, auto or exact. DELTAS:
+ *                                      off, exact or near.
  *     reply: a line for each program, NAME INPUTS OUTPUTS BATCHED MODEL...: 1 if requests may be
  *     batched, and the models of a joint program
  *   run PROGRAM DRIVER THREADS N       N tensors follow: the program's inputs in order
@@ -133,20 +135,25 @@ static bool do_compile(worker *w, const char *request)
 {
     static char file[MODELS_MAX][4096];
     static const int64_t batch[] = {1, 3};
-    char pipeline[16], target[16], merge[16];
+    char pipeline[16], target[16], merge[16], deltas[16];
     uint32_t n = 0;
     weft_bundle bundle = {0};
-    if (sscanf(request, "compile %15s %15s %15s %u", pipeline, target, merge, &n) != 4 ||
+    if (sscanf(request, "compile %15s %15s %15s %15s %u", pipeline, target, merge, deltas, &n) !=
+            5 ||
         n > MODELS_MAX || !read_lines(file, n))
         return false;
-    const weft_run_options run = {.pass = {.target = target,
-                                           .batch = batch,
-                                           .n_batch = 2,
-                                           .merge = strcmp(merge, "auto") == 0    ? WEFT_MERGE_AUTO
-                                                    : strcmp(merge, "exact") == 0 ? WEFT_MERGE_EXACT
-                                                                                  : WEFT_MERGE_OFF,
-                                           .assignment = &weft_assignment_igraph},
-                                  .verify = WEFT_VERIFY_EACH};
+    const weft_run_options run = {
+        .pass = {.target = target,
+                 .batch = batch,
+                 .n_batch = 2,
+                 .merge = strcmp(merge, "auto") == 0    ? WEFT_MERGE_AUTO
+                          : strcmp(merge, "exact") == 0 ? WEFT_MERGE_EXACT
+                                                        : WEFT_MERGE_OFF,
+                 .deltas = strcmp(deltas, "exact") == 0  ? WEFT_DELTAS_EXACT
+                           : strcmp(deltas, "near") == 0 ? WEFT_DELTAS_NEAR
+                                                         : WEFT_DELTAS_OFF,
+                 .assignment = &weft_assignment_igraph},
+        .verify = WEFT_VERIFY_EACH};
     close_all(w);
     weft_err err = compile(w, pipeline, &run, n, file, &bundle);
     if (err != WEFT_ERR_OK)

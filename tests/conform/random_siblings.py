@@ -2,7 +2,9 @@
 """Sets of siblings: random graphs (graph_maker.py) whose copies differ in some weights, compiled together.
 
 The joint programs of `--merge exact` must give each model's own answers bit for bit, those of `--merge auto`
-up to rounding, with any of the models absent (batch 0); the models' own programs must not change.
+up to rounding, with any of the models absent (batch 0); the models' own programs must not change. With
+weights kept as differences (`--deltas near`) the joint programs must give each model's own answers up to
+rounding, and these must be those of whole weights.
 
 usage: random_siblings.py WORKER [--seed N] [--count N]
 """
@@ -106,11 +108,14 @@ class Siblings:
         try:
             self.worker.compile(paths)
             alone = self.own(graphs, inputs)
-            for mode in ("exact", "auto"):
-                programs = self.worker.compile(paths, merge=mode)
+            batched = self.worker.batched
+            for mode, deltas in (("exact", "off"), ("auto", "off"), ("auto", "near")):
+                programs = self.worker.compile(paths, merge=mode, deltas=deltas)
+                if not batched <= self.worker.batched:
+                    return f"{mode}, deltas {deltas}: {batched - self.worker.batched} not batched any more"
                 own = self.own(graphs, inputs)
-                if any(self.compare(a, b, True, None) for x, y in zip(own, alone) for a, b in zip(x, y)):
-                    return f"{mode}: a model's own program changed"
+                if any(self.compare(a, b, deltas == "off", tolerance_of(graphs[0])) for x, y in zip(own, alone) for a, b in zip(x, y)):
+                    return f"{mode}, deltas {deltas}: a model's own program changed"
                 for name, parts in programs.items():
                     # The last model is absent once, where models have a batch.
                     for empty in (None, len(parts) - 1)[:2 if "N" in symbols else 1]:

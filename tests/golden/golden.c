@@ -2,7 +2,7 @@
  *
  *   # weft: pass fuse-ew,dce              the command: parse, print, verify, or pass NAME,...;
  *   wir 1 graph                           after passes: batch=1,2 limit=3 fast target=T eval=off
- *                                         merge=STRATEGY
+ *                                         merge=STRATEGY deltas=exact|near
  *   ...
  *   === expect
  *   the module as it should print afterwards
@@ -84,6 +84,10 @@ static bool read_option(test *t, char *word)
         t->options.pass.strategy = weft_merge_strategy_find(value + 1);
         if (!t->options.pass.strategy)
             return complain(t, "no such merging strategy", value + 1);
+    } else if (strcmp(word, "deltas=exact") == 0) {
+        t->options.pass.deltas = WEFT_DELTAS_EXACT;
+    } else if (strcmp(word, "deltas=near") == 0) {
+        t->options.pass.deltas = WEFT_DELTAS_NEAR;
     } else if (strncmp(word, "target=", 7) == 0) {
         t->options.pass.target = value + 1;
     } else if (strncmp(word, "batch=", 6) == 0) {

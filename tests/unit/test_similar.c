@@ -276,6 +276,99 @@ static void test_similar__low_rank_is_exact(void **state)
     weft_arena_destroy(arena);
 }
 
+/* Elements of all magnitudes: b plus the single elements, in their order, is a bit by bit. */
+static void test_similar__elements_give_the_weight_back(void **state)
+{
+    enum { ROWS = 40, COLS = 56, SIZE = ROWS * COLS, ROUNDS = 200 };
+    weft_arena *arena = weft_arena_create(0);
+    static float a[SIZE], b[SIZE], sum[SIZE];
+    const weft_matrix x = {(const uint8_t *)a, ROWS, COLS, 4},
+                      y = {(const uint8_t *)b, ROWS, COLS, 4};
+    uint64_t seed = 7, parts = 0, changed = 0;
+    weft_elements found;
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        bool by_feature = round % 2;
+        size_t taps = by_feature ? COLS : ROWS, features = by_feature ? ROWS : COLS;
+        for (int i = 0; i < SIZE; i++)
+            a[i] = b[i] = uniform(&seed) * powf(10, -(float)(rand_next(&seed) % 12));
+        a[0] = b[0] = 1;
+        for (int i = 0; i < 50; i++) {
+            size_t at = 1 + rand_next(&seed) % (SIZE - 1);
+            a[at] = rand_next(&seed) % 4
+                        ? uniform(&seed) * powf(10, -(float)(rand_next(&seed) % 12))
+                        : 0;
+        }
+        assert_true(weft_similar__elements(&x, &y, by_feature, arena, &found));
+        memcpy(sum, b, sizeof sum);
+        assert_int_equal(found.start[0], 0);
+        for (size_t f = 0; f < features; f++)
+            for (int32_t i = found.start[f]; i < found.start[f + 1]; i++) {
+                size_t t = (size_t)found.tap[i];
+                assert_true(t < taps);
+                sum[by_feature ? f * taps + t : t * features + f] += found.value[i];
+            }
+        assert_int_equal(found.start[features], found.n);
+        for (int i = 0; i < SIZE; i++) {
+            assert_true(sum[i] == a[i]);
+            changed += memcmp(&a[i], &b[i], sizeof a[i]) != 0;
+        }
+        parts += found.n;
+    }
+    assert_true(parts > changed); /* some take two */
+    /* Nothing differs; more than 5 %; a NaN; a base with much larger elements. */
+    memcpy(a, b, sizeof a);
+    assert_false(weft_similar__elements(&x, &y, false, arena, &found));
+    for (int i = 0; i < SIZE / 16; i++)
+        a[i] += 1;
+    assert_false(weft_similar__elements(&x, &y, false, arena, &found));
+    memcpy(a, b, sizeof a);
+    a[9] = NAN;
+    assert_false(weft_similar__elements(&x, &y, false, arena, &found));
+    a[9] = 1;
+    b[9] = 1e6f;
+    assert_false(weft_similar__elements(&x, &y, false, arena, &found));
+    weft_arena_destroy(arena);
+}
+
+/* Factors of both storage orders. */
+static void test_similar__factors_fit_gemms(void **state)
+{
+    enum { ROWS = 48, COLS = 64, RANK = 3 };
+    weft_arena *arena = weft_arena_create(0);
+    static float a[ROWS * COLS], b[ROWS * COLS];
+    float u[ROWS * RANK], v[RANK * COLS];
+    const weft_matrix x = {(const uint8_t *)a, ROWS, COLS, 4},
+                      y = {(const uint8_t *)b, ROWS, COLS, 4};
+    uint64_t seed = 8;
+    (void)state;
+    for (int i = 0; i < ROWS * RANK; i++)
+        u[i] = uniform(&seed);
+    for (int i = 0; i < RANK * COLS; i++)
+        v[i] = uniform(&seed) * 0.01f;
+    for (int i = 0; i < ROWS * COLS; i++) {
+        a[i] = b[i] = uniform(&seed);
+        for (int k = 0; k < RANK; k++)
+            a[i] += u[i / COLS * RANK + k] * v[k * COLS + i % COLS];
+    }
+    for (int by_feature = 0; by_feature < 2; by_feature++) {
+        weft_factors found;
+        int taps = by_feature ? COLS : ROWS, features = by_feature ? ROWS : COLS;
+        assert_true(weft_similar__factors(&x, &y, by_feature, arena, &found));
+        assert_int_equal(found.rank, RANK);
+        for (int t = 0; t < taps; t++)
+            for (int f = 0; f < features; f++) {
+                int i = by_feature ? f * COLS + t : t * COLS + f;
+                double sum = b[i];
+                for (uint32_t k = 0; k < found.rank; k++)
+                    sum += (double)found.first[t * RANK + (int)k] *
+                           (double)found.second[(int)k * features + f];
+                assert_true(fabs(sum - a[i]) < 1e-6);
+            }
+    }
+    weft_arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +379,8 @@ int main(void)
         cmocka_unit_test(test_similar__rows_and_columns_that_moved),
         cmocka_unit_test(test_similar__low_rank_deltas),
         cmocka_unit_test(test_similar__low_rank_is_exact),
+        cmocka_unit_test(test_similar__elements_give_the_weight_back),
+        cmocka_unit_test(test_similar__factors_fit_gemms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

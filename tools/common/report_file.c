@@ -5,6 +5,7 @@
 #include "tools/common/names.h"
 #include "tools/common/tools.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,6 +195,31 @@ static void put_tolerance(weft_buf *out, const json_t *t)
     put_changes(out, json_object_get(t, "outputs"));
 }
 
+static void put_deltas(weft_buf *out, const json_t *deltas)
+{
+    size_t i;
+    json_t *one;
+    double n = 0, full = 0, kept = 0, error = 0;
+    double all = (double)json_array_size(json_object_get(deltas, "weights"));
+    json_array_foreach(json_object_get(deltas, "weights"), i, one)
+    {
+        bool moved = number_of(one, "size") > 0;
+        n += moved;
+        full += moved ? number_of(one, "full_bytes") : 0;
+        kept += moved ? number_of(one, "bytes") : 0;
+        error = fmax(error, number_of(one, "error"));
+    }
+    if (!json_is_object(deltas))
+        return;
+    char of[32], as[32];
+    weft_buf_printf(out,
+                    "\n%.0f weights of %s are kept as differences of %s, %.0f similar ones whole; "
+                    "elements change by up to %.3g\n",
+                    n, weft_tool_bytes(full < 1e18 ? (uint64_t)full : 0, of),
+                    weft_tool_bytes(kept < 1e18 ? (uint64_t)kept : 0, as), all - n, error);
+    put_changes(out, json_object_get(deltas, "outputs"));
+}
+
 static void put_report(weft_buf *out, const json_t *root)
 {
     size_t i;
@@ -204,6 +230,7 @@ static void put_report(weft_buf *out, const json_t *root)
     put_bytes(out, root, "bytes_saved");
     weft_buf_puts(out, " more if every model had its own copy\n");
     put_tolerance(out, json_object_get(root, "tolerance"));
+    put_deltas(out, json_object_get(root, "deltas"));
     put_precision(out, json_object_get(root, "precision"));
     put_pairs(out, json_object_get(root, "pairs"));
     json_array_foreach(json_object_get(root, "groups"), i, one)

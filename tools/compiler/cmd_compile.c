@@ -23,7 +23,7 @@ typedef struct options {
     bool allow_hard_links, tune, text_report;
     bool tf32;                 /* GEMMs of f32 may round their operands */
     bool is_f32;               /* nothing is computed in less than f32 */
-    weft_tool_changes changes; /* effects of --merge-tolerance */
+    weft_tool_changes changes; /* effects of --merge-tolerance and --deltas near */
     weft_tool_precision watch;
     char **file;
     int n_file;
@@ -61,6 +61,20 @@ static int take_merge(void *at, const weft_verb *verb, char *arg)
         pass->merge = WEFT_MERGE_EXACT;
     else
         return refuse_merge(verb, arg);
+    return 0;
+}
+
+static int take_deltas(void *at, const weft_verb *verb, char *arg)
+{
+    weft_pass_options *pass = at;
+    if (strcmp(arg, "off") == 0)
+        pass->deltas = WEFT_DELTAS_OFF;
+    else if (strcmp(arg, "exact") == 0)
+        pass->deltas = WEFT_DELTAS_EXACT;
+    else if (strcmp(arg, "near") == 0)
+        pass->deltas = WEFT_DELTAS_NEAR;
+    else
+        return weft_tool_usage(verb, "--deltas takes off, exact, near, not '%s'", arg);
     return 0;
 }
 
@@ -166,7 +180,8 @@ static weft_err write_reports(const options *o, weft_module *m, const weft_bundl
     weft_tool_expectations expected = {0};
     const weft_merge_log *log = o->pipeline.run.pass.merge_log;
     const weft_tool_measured measured = {.tolerance = o->pipeline.run.pass.merge_tolerance,
-                                         .by_tolerance = o->changes,
+                                         .deltas = o->pipeline.run.pass.deltas,
+                                         .by_weights = o->changes,
                                          .precision = o->watch.name,
                                          .by_precision = o->watch.changes};
     if (o->report) {
@@ -352,10 +367,10 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
 }
 
-/* Measures the effect of the tolerance on the answers and warns of it: only the user can judge
+/* Measures the effect of changed weights on the answers and warns of it: only the user can judge
  * it. */
-static weft_err measure_tolerance(options *o, const weft_import_options *import, weft_arena *arena,
-                                  weft_diag *diag)
+static weft_err measure_changes(options *o, const weft_import_options *import, weft_arena *arena,
+                                weft_diag *diag)
 {
     const weft_pass_options *pass = &o->pipeline.run.pass;
     const weft_tool_change *worst = NULL;
@@ -365,10 +380,17 @@ static weft_err measure_tolerance(options *o, const weft_import_options *import,
         if (!worst || o->changes.at[i].difference > worst->difference)
             worst = &o->changes.at[i];
     if (worst)
-        weft_diag_warn(diag, (weft_where){.item = worst->model},
-                       "weights equal within %g: output %s changes by up to %.3g of its scale in "
-                       "%u runs; outputs of other models change by no more",
-                       pass->merge_tolerance, worst->output, worst->difference, worst->runs);
+        weft_diag_warn(
+            diag, (weft_where){.item = worst->model},
+            "%s: output %s changes by up to %.3g of its scale in %u runs; outputs of "
+            "other models change by no more",
+            pass->deltas != WEFT_DELTAS_NEAR
+                ? weft_arena_printf(arena, "weights equal within %g", pass->merge_tolerance)
+            : pass->merge_tolerance > 0
+                ? weft_arena_printf(arena, "weights equal within %g, low-rank differences",
+                                    pass->merge_tolerance)
+                : "low-rank differences of weights",
+            worst->output, worst->difference, worst->runs);
     return WEFT_ERR_OK;
 }
 
@@ -386,8 +408,8 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
                                 &tuned, &o->pipeline.run.pass.n_tuned));
         o->pipeline.run.pass.tuned = tuned;
     }
-    if (o->pipeline.run.pass.merge_tolerance > 0)
-        WEFT_TRY(measure_tolerance(o, &import, arena, diag));
+    if (o->pipeline.run.pass.merge_tolerance > 0 || o->pipeline.run.pass.deltas == WEFT_DELTAS_NEAR)
+        WEFT_TRY(measure_changes(o, &import, arena, diag));
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));
     /* They have the nodes of their heads, and would be found alike. */
     o->pipeline.run.pass.alone = sources->with_heads;

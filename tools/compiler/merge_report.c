@@ -100,10 +100,28 @@ static json_t *report_changes(const weft_tool_changes *changes)
 
 static json_t *report_tolerance(const weft_merge_log *log, const weft_tool_measured *measured)
 {
-    json_t *outputs = report_changes(&measured->by_tolerance);
+    json_t *outputs = report_changes(&measured->by_weights);
     return json_pack("{s:f, s:I, s:o, s:f, s:o}", "value", measured->tolerance, "weights",
                      (json_int_t)log->near_weights, "bytes", json_count(log->near_bytes),
                      "largest_change", log->near_most, "outputs", outputs);
+}
+
+static json_t *report_delta(const weft_delta_row *d)
+{
+    return json_pack("{s:o, s:o, s:s, s:I, s:o, s:o, s:f}", "weight",
+                     weft_tool_json_name(d->weight), "base", weft_tool_json_name(d->base), "kind",
+                     d->kind, "size", (json_int_t)d->size, "full_bytes", json_count(d->full_bytes),
+                     "bytes", json_count(d->bytes), "error", d->error);
+}
+
+static json_t *report_deltas(const weft_merge_log *log, const weft_tool_measured *measured)
+{
+    json_t *weights = json_array();
+    for (uint32_t i = 0; i < log->deltas.len; i++)
+        json_array_append_new(weights, report_delta(&log->deltas.at[i]));
+    return json_pack("{s:s, s:o, s:o}", "mode",
+                     measured->deltas == WEFT_DELTAS_NEAR ? "near" : "exact", "weights", weights,
+                     "outputs", report_changes(&measured->by_weights));
 }
 
 static json_t *report_names(const weft_merge_model_group *group)
@@ -161,8 +179,10 @@ weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log 
                                 weft_diag *diag)
 {
     json_t *root = make_report(bundle, log, expected);
-    if (root && measured->by_tolerance.at)
+    if (root && measured->tolerance > 0)
         json_object_set_new(root, "tolerance", report_tolerance(log, measured));
+    if (root && measured->deltas != WEFT_DELTAS_OFF)
+        json_object_set_new(root, "deltas", report_deltas(log, measured));
     if (root && measured->by_precision.at)
         json_object_set_new(root, "precision",
                             json_pack("{s:s, s:o}", "type", measured->precision, "outputs",

@@ -11,7 +11,8 @@
 /* Measured effects of the options that change answers; zero-initialised: none was measured. */
 typedef struct weft_tool_measured {
     double tolerance;
-    weft_tool_changes by_tolerance;
+    weft_deltas deltas;
+    weft_tool_changes by_weights; /* of both */
     const char *precision;
     weft_tool_changes by_precision;
 } weft_tool_measured;

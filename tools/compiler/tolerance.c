@@ -1,4 +1,4 @@
-/* Measures the effect of --merge-tolerance on the outputs. */
+/* Measures the effect of --merge-tolerance and --deltas on the outputs. */
 #include "tools/compiler/tolerance.h"
 
 #include "runtime/runtime.h"
@@ -105,6 +105,7 @@ weft_err weft_tool_measure_tolerance(char *const *file, int n_file,
     how.target = NULL;
     for (int i = 0; i < 2 && err == WEFT_ERR_OK; i++) {
         how.merge_tolerance = i ? options->merge_tolerance : 0;
+        how.deltas = i ? options->deltas : WEFT_DELTAS_OFF;
         err = weft_tool_make_temporary("weft-near", arena, diag, &path[i]);
         if (err == WEFT_ERR_OK)
             err = compile_version(file, n_file, import, &how, path[i], arena, diag);
