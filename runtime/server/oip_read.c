@@ -458,9 +458,10 @@ static bool read_request(weft_oip__reader *r)
 bool weft_oip__read_infer(const weft_model_ref *model, char *body, size_t len, size_t json_len,
                           weft_answer *out_answer, char *message, weft_oip_infer **out)
 {
+    const char *json = body ? body : ""; /* of a request without a body */
     weft_oip__reader r = {.body = body,
                           .len = len,
-                          .json = {.at = body, .end = body + (json_len < len ? json_len : len)},
+                          .json = {.at = json, .end = json + (json_len < len ? json_len : len)},
                           .binary_at = json_len,
                           .answer = out_answer,
                           .message = message,

@@ -4,8 +4,7 @@
  * body (model, body), 2 a request (method, path, newline, body). Checked: all data of the tensors
  * read can be accessed, and the answer is JSON. */
 #include "runtime/server/http_int.h"
-#include "runtime/server/router_int.h"
-#include "tests/support/oip_subject.h"
+#include "tests/support/oip_router.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@ static oip_subject subject;
 
 static void check_json(const char *text, size_t len)
 {
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, NULL);
     if (!root)
         abort();
     json_decref(root);
@@ -31,24 +30,40 @@ static void check_error(const char *message)
     free(text);
 }
 
-/* Reads each byte of the inputs; the answer is zeros. */
+/* An answer of any type with the bytes of the inputs; with the variant that an app chose where the
+ * request asks for an accuracy. */
+static void make_answer(weft_request *r, const weft_bundle_program *p, const weft_buf *bytes)
+{
+    static const weft_dtype types[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F64,  WEFT_DTYPE_BOOL,
+                                       WEFT_DTYPE_U64, WEFT_DTYPE_I8,   WEFT_DTYPE_I64,
+                                       WEFT_DTYPE_F16, WEFT_DTYPE_BF16, WEFT_DTYPE_U32};
+    static uint64_t data[8];
+    memset(data, 0, sizeof data);
+    if (bytes->len)
+        memcpy(data, bytes->at, bytes->len < sizeof data ? bytes->len : sizeof data);
+    size_t first = data[0] & 0xff;
+    weft_dtype dtype = types[first % (sizeof types / sizeof types[0])];
+    if (dtype == WEFT_DTYPE_BOOL)
+        data[0] &= 0x0101010101010101u;
+    for (uint32_t i = 0; i < p->n_output; i++)
+        r->out[i] = (weft_tensor){
+            .dtype = dtype, .rank = 2, .dim = {1, (int64_t)(first % 8)}, .data = data};
+    if (r->need.min_accuracy > 0)
+        r->chosen = (weft_app_choice){.name = "a \"variant\"", .reason = "fits"};
+}
+
+/* Reads each byte of the inputs. */
 static void check_infer(weft_oip_infer *infer)
 {
     weft_request *r = infer->request;
     const weft_bundle_program *p = infer->program;
-    uint64_t zeros[8] = {0};
     weft_buf sum = {0}, out = {0};
     weft_answer answer = WEFT_ANSWER_OK;
     char message[WEFT_REQUEST_MESSAGE_MAX] = "";
     size_t json_len = 0;
     for (uint32_t i = 0; i < p->n_input; i++)
         weft_buf_add(&sum, r->in[i].data, weft_tensor_bytes(&r->in[i]));
-    for (uint32_t i = 0; i < p->n_output; i++) {
-        const weft_ttype *t = &p->value[p->output[i].value - 1].type;
-        r->out[i] = (weft_tensor){.dtype = t->dtype, .rank = t->rank, .data = zeros};
-        for (uint32_t k = 0; k < t->rank; k++)
-            r->out[i].dim[k] = 1;
-    }
+    make_answer(r, p, &sum);
     if (infer->n_output == 0 || infer->n_output > p->n_output)
         abort();
     if (weft_oip__write_infer(infer, &out, &json_len, &answer, message))
@@ -90,26 +105,17 @@ static void read_body(const uint8_t *data, size_t size, bool raw)
     free(body);
 }
 
-/* The worker does not start: accepted requests wait until the router gives up. */
+/* Accepted requests wait until the router gives up. */
 static void route(const uint8_t *data, size_t size)
 {
     static const http1_method methods[] = {HTTP1_GET, HTTP1_POST, HTTP1_PUT, HTTP1_HEAD};
-    static const weft_serve_options options = {0};
-    router_model model[OIP_MODELS] = {0};
-    bool serves[OIP_MODELS];
-    static char path[] = "models.weft";
-    static const weft_serve_slice slice = {.name = "cpu"};
-    router_bundle bundle = {.path = path, .bundle = &subject.bundle};
-    router_worker worker = {.bundle = &bundle, .process.slice = &slice, .serves = serves};
-    weft_router router = {.options = &options,
-                          .model = model,
-                          .n_model = OIP_MODELS,
-                          .worker = &worker,
-                          .n_worker = 1,
-                          .timeout_ns = 1000000000};
+    static oip_router front;
     static weft_http http;
-    http = (weft_http){
-        .options = &options, .router = &router, .max_body = UINT32_MAX, .held_max = UINT32_MAX};
+    oip_router_open(&front, &subject);
+    http = (weft_http){.options = &front.options,
+                       .router = &front.router,
+                       .max_body = UINT32_MAX,
+                       .held_max = UINT32_MAX};
     http_exchange *x = calloc(1, sizeof *x);
     const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
     size_t url_len = end ? (size_t)(end - data) : size;
@@ -117,13 +123,6 @@ static void route(const uint8_t *data, size_t size)
         free(x);
         return;
     }
-    memset(serves, true, sizeof serves);
-    for (int i = 0; i < OIP_MODELS; i++)
-        model[i] = (router_model){.program = &subject.program[i],
-                                  .version = "1",
-                                  .shown = true,
-                                  .weight = 1,
-                                  .largest_bucket = 1};
     *x = (http_exchange){.http = &http, .method = methods[data[0] % 4]};
     if (end) {
         x->len = size - url_len - 1;
@@ -139,7 +138,7 @@ static void route(const uint8_t *data, size_t size)
     if (x->route)
         weft_http__run(x);
     if (x->waiting) {
-        weft_router__give_up(&router); /* frees the exchange, which has no connection */
+        weft_router__give_up(&front.router); /* frees the exchange, which has no connection */
         return;
     }
     if (x->reply)
