@@ -34,6 +34,7 @@ typedef struct weft_profile_point {
     uint32_t batch;
     uint32_t procs;          /* processes of this model sharing the slice, 1 without MPS */
     double throughput_per_s; /* measured, of all processes; 0: batch * procs / time */
+    double idle_us;          /* of a batch with the rest of the device idle; 0: not known */
     weft_cost cost;          /* of one execution of one batch */
     weft_usehist use;        /* over the run, as parts of the device; zeroes: not known */
 } weft_profile_point;

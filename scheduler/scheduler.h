@@ -615,6 +615,9 @@ typedef struct weft_batch_time {
     double mean_ns, dev_ns;
 } weft_batch_time;
 
+/* One more batch took so long; the mean is known. */
+void weft_line_learn(weft_batch_time *time, double took_ns);
+
 /* The queue of a model, in the order in which requests are due, and its batches. */
 typedef struct weft_line {
     const void *of;

@@ -1,8 +1,7 @@
 /* What the router knows for the decisions of scheduler/dispatch: when requests are due, the times
  * of batches, and the workers and queues that a request shares.
  *
- * The time of a batch is measured: mean and mean deviation by bucket, smoothed as round-trip times
- * of TCP are (Jacobson, SIGCOMM 1988). */
+ * The time of a batch is measured, by bucket. */
 #include "runtime/server/router_int.h"
 
 #include <math.h>
@@ -22,19 +21,16 @@ void weft_admission__learn(router_model *model, int64_t rows, uint64_t took_ns)
             return;
         memmove(&model->time[i + 1], &model->time[i], (model->n_time - i) * sizeof model->time[0]);
         model->time[i] =
-            (batch_time){.rows = rows, .mean_ns = took, .least_ns = took, .first = true};
+            (batch_time){.rows = rows, .took = {.mean_ns = took}, .least_ns = took, .first = true};
         model->n_time++;
         return;
     }
     batch_time *t = &model->time[i];
-    double off = took - t->mean_ns;
-    if (t->first && off < 0)
-        t->mean_ns = took; /* the first run prepares what the others use */
+    if (t->first && took < t->took.mean_ns)
+        t->took.mean_ns = took; /* the first run prepares what the others use */
     t->first = false;
     t->least_ns = fmin(t->least_ns, took);
-    off = took - t->mean_ns;
-    t->mean_ns += off / 8;
-    t->dev_ns += (fabs(off) - t->dev_ns) / 4;
+    weft_line_learn(&t->took, took);
 }
 
 /* The time of a bucket that was not measured is in proportion to that of the nearest one that was.
@@ -51,8 +47,7 @@ static batch_time time_of(const router_model *model, int64_t rows)
         return (batch_time){.rows = rows};
     double part = best->rows > 0 ? (double)rows / (double)best->rows : 1;
     return (batch_time){.rows = rows,
-                        .mean_ns = best->mean_ns * part,
-                        .dev_ns = best->dev_ns * part,
+                        .took = {best->took.mean_ns * part, best->took.dev_ns * part},
                         .least_ns = best->least_ns * part};
 }
 
@@ -63,7 +58,7 @@ uint64_t weft_admission__least_ns(const router_model *model, int64_t rows)
 
 uint64_t weft_admission__batch_ns(const router_model *model, int64_t rows)
 {
-    return (uint64_t)time_of(model, weft_batch__padded(model, rows)).mean_ns;
+    return (uint64_t)time_of(model, weft_batch__padded(model, rows)).took.mean_ns;
 }
 
 /* -- Queues as lines ------------------------------------------------------------------------- */
@@ -80,8 +75,7 @@ static const void *next_waiting(const void *of, const void *at, weft_waiting *ou
 
 static weft_batch_time time_of_batch(const void *of, int64_t rows)
 {
-    batch_time t = time_of(of, weft_batch__padded(of, rows));
-    return (weft_batch_time){t.mean_ns, t.dev_ns};
+    return time_of(of, weft_batch__padded(of, rows)).took;
 }
 
 static int64_t size_at(const void *of, uint32_t i)

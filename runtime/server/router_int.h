@@ -34,10 +34,11 @@ void weft_request__set_answer(weft_request *request, weft_answer answer, const c
 
 /* -- Queues and batches (batch.c) ----------------------------------------------------------- */
 
-/* Time from sending a batch of this bucket to its answer: smoothed mean and mean deviation. */
+/* Time from sending a batch of this bucket to its answer. */
 typedef struct batch_time {
     int64_t rows;
-    double mean_ns, dev_ns, least_ns;
+    weft_batch_time took;
+    double least_ns;
     bool first; /* measured once */
 } batch_time;
 

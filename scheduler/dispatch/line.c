@@ -26,6 +26,16 @@ static const double margin_ns = 1e6;
 /* The SLO of models without one: an order among others. */
 static const double patience_us = 1e6;
 
+/* -- Times of batches ------------------------------------------------------------------------- */
+
+/* Smoothed as round-trip times of TCP are (Jacobson, SIGCOMM 1988). */
+void weft_line_learn(weft_batch_time *time, double took_ns)
+{
+    double off = took_ns - time->mean_ns;
+    time->mean_ns += off / 8;
+    time->dev_ns += (fabs(off) - time->dev_ns) / 4;
+}
+
 /* -- Promises --------------------------------------------------------------------------------- */
 
 uint64_t weft_line_due_ns(uint64_t arrived_ns, double slo_us, double host_us)

@@ -4,8 +4,9 @@
  *           Optional: procs (default 1), throughput_per_s, creq, mreq_bytes, bandwidth_gbps,
  *           energy_j, expected_error (default 0.05), time_p5_us and time_p95_us (its 90 % band;
  *           default: as expected_error implies), source (default "measured"), use over time
- *           (base/use_histogram.h; empty: not known) and host_us, what a request costs besides its
- *           execution (the largest of all rows holds).
+ *           (base/use_histogram.h; empty: not known), idle_us (time_us with the rest of the device
+ *           idle) and host_us, what a request costs besides its execution (the largest of all rows
+ *           holds).
  * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
  *           A100 80 GB, batch, MPS processes in the instance, inferences per second of one process,
  *           seconds per batch. A row with throughput 0 ran out of memory or was not measured, and
@@ -46,6 +47,7 @@ typedef enum column {
     COL_SOURCE,
     COL_HOST,
     COL_USE,
+    COL_IDLE,
     COL_COUNT
 } column;
 
@@ -66,6 +68,7 @@ static const char *const column_name[COL_COUNT] = {
     [COL_SOURCE] = "source",
     [COL_HOST] = "host_us",
     [COL_USE] = "use",
+    [COL_IDLE] = "idle_us",
 };
 
 static const char parvagpu_header[] = "Mig instance,Batch size,Workload Number,Throughput,Latency";
@@ -235,6 +238,8 @@ static weft_err read_field(const profile_reader *in, column c, const char *text,
         return read_number(in, text, name, &p->cost.time_p5_us);
     case COL_P95:
         return read_number(in, text, name, &p->cost.time_p95_us);
+    case COL_IDLE:
+        return read_number(in, text, name, &p->idle_us);
     case COL_USE:
         return text[0] ? read_use(in, text, &p->use) : WEFT_ERR_OK;
     case COL_HOST: /* of the profile, not of a point */
@@ -272,6 +277,10 @@ static weft_err load_weft(profile_reader *in)
         if (!(p.cost.time_us > 0))
             return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                    "time_us: must be greater than 0");
+        if (p.idle_us > p.cost.time_us)
+            return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                                   "idle_us: %g is more than time_us %g", p.idle_us,
+                                   p.cost.time_us);
         WEFT_TRY(add_point(in, &p));
     }
 }

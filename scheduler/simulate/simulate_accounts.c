@@ -95,8 +95,8 @@ void weft_sim__account_server(sim_world *w, sim_server *server)
     double dt = (double)(w->now_ns - from), part = slice->share / slice->n_server;
     double joules = (d->busy_w - d->idle_w) * part * dt / 1e9;
     if (server->size->energy_j > 0)
-        joules = server->size->energy_j * dt / (double)server->size->exec_ns -
-                 d->idle_w * part * dt / 1e9;
+        joules =
+            server->size->energy_j * dt / (double)server->pace_ns - d->idle_w * part * dt / 1e9;
     slice->busy_ns += w->now_ns - from;
     w->busy_share_ns += dt * part;
     w->bucket_busy += dt * part;
@@ -112,7 +112,7 @@ static int64_t sum_use(const sim_world *w, const sim_device *d, bool in_use)
 
 int64_t weft_sim__used_ns(const sim_world *w, const sim_device *d)
 {
-    return sum_use(w, d, d->live > 0);
+    return sum_use(w, d, d->slice.len > 0);
 }
 
 void weft_sim__use_device(sim_world *w, sim_device *d, bool in_use)

@@ -1,8 +1,8 @@
 /* What the router decides in the simulation: the server's own functions (scheduler/dispatch) on
  * simulated queues and processes.
  *
- * The server measures the times of batches and learns them; here they are those of the replicas,
- * and never vary. A model with replicas of different speeds is forecast by the first one that
+ * The server measures the times of batches and learns them; so it is here, from those of the
+ * profile on. A model with replicas of different speeds is forecast by the first one that
  * serves. */
 #include "scheduler/simulate/simulate_int.h"
 
@@ -10,7 +10,7 @@
 
 /* -- Batches ---------------------------------------------------------------------------------- */
 
-const sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows)
+sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows)
 {
     uint32_t i = 0;
     if (replica->n_size == 1)
@@ -53,7 +53,7 @@ static weft_batch_time time_of(const void *of, int64_t rows)
 {
     const sim_replica *r = ((const sim_line *)of)->replica;
     uint32_t n = rows < 1 ? 1 : rows > r->batch ? r->batch : (uint32_t)rows;
-    return (weft_batch_time){.mean_ns = (double)weft_sim__size(r, &n)->exec_ns};
+    return weft_sim__size(r, &n)->learnt;
 }
 
 static int64_t size_at(const void *of, uint32_t i)
@@ -164,7 +164,7 @@ static uint32_t pick_variant(sim_world *w, const sim_request *r)
         w->variant[i].wait_us = f.start_ns * 1e-3;
         w->variant[i].finish_us = (f.finish_ns + (double)w->service[model].host_ns) * 1e-3;
         w->variant[i].cost =
-            (double)most->exec_ns * 1e-6 / most->batch * w->slice.at[replica->slice].share;
+            most->learnt.mean_ns * 1e-6 / most->batch * w->slice.at[replica->slice].share;
     }
     const weft_pick_query query = {.latency_us = app->slo_us, .mean = app->mean};
     weft_pick p = weft_pick_choose(w->variant, app->n_variant, &query);

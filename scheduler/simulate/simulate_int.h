@@ -27,15 +27,17 @@ typedef struct sim_request {
 /* The execution of a batch of up to `batch` requests. */
 typedef struct sim_size {
     uint32_t batch;
-    int64_t exec_ns;
-    double energy_j; /* 0: not known */
+    int64_t exec_ns;        /* with the rest of the device busy */
+    int64_t idle_ns;        /* with the rest of the device idle */
+    double energy_j;        /* 0: not known */
+    weft_batch_time learnt; /* as the server would have */
 } sim_size;
 
 /* One placement. */
 typedef struct sim_replica {
     uint32_t slice, service; /* service: that of its model */
     uint32_t batch, procs;
-    const sim_size *size; /* in the order of batches; the last one has `batch` */
+    sim_size *size; /* in the order of batches; the last one has `batch` */
     uint32_t n_size;
     int64_t hold_ns;       /* longest time that the oldest request waits for its batch to fill */
     uint32_t queue;        /* its own queue; UINT32_MAX: it pulls from the queues of services */
@@ -77,8 +79,11 @@ typedef struct sim_server {
     uint32_t replica;
     bool busy;
     int64_t start_ns, end_ns;
-    int64_t seen_ns; /* accounted up to this time */
-    const sim_size *size;
+    int64_t seen_ns;  /* accounted up to this time */
+    int64_t pace_ns;  /* time that the whole batch would take as fast as now */
+    int64_t paced_ns; /* since when it is so fast */
+    double left;      /* part of the batch that was left then */
+    sim_size *size;
     sim_request *run;
     uint32_t n_run;
     sim_lane *lane; /* as many as its slice says */
@@ -105,7 +110,8 @@ typedef struct sim_slice {
 typedef struct sim_device {
     const char *type;
     double idle_w, busy_w, price_per_hour;
-    uint32_t live;             /* slices that are not gone; in use while there are any */
+    WEFT_VEC(uint32_t) slice;  /* those that are not gone; in use while there are any */
+    bool paced;                /* the times of batches depend on what runs beside them */
     int64_t since_ns, used_ns; /* start of the present use; duration of the earlier ones */
     uint64_t mark;             /* during a transition: hash of its slices */
     bool taken;                /* during a transition: has a device of the new plan */
@@ -217,7 +223,7 @@ typedef struct sim_line {
 
 /* The size at which `rows` requests run. *rows becomes less if the batch is cut to a smaller
  * size. */
-const sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows);
+sim_size *weft_sim__size(const sim_replica *replica, uint32_t *rows);
 /* Request i of a queue. */
 sim_request *weft_sim__waiting(const sim_queue *q, uint32_t i);
 /* Sets when a request that a model answers is due, and whether that is a promise. */
@@ -234,7 +240,7 @@ weft_line_choice weft_sim__choose(const sim_world *w, uint32_t queue, const sim_
 /* The model gets a process for a batch of so many rows. */
 void weft_sim__charge(sim_world *w, uint32_t queue, const sim_replica *replica, uint32_t rows);
 
-/* -- simulate_serving.c: timers, queues, batches, routing ------------------------------------- */
+/* -- simulate_timers.c: when what happens ----------------------------------------------------- */
 
 enum {
     SIM_TIMER_DONE,  /* a process ends its batch */
@@ -246,6 +252,14 @@ enum {
 
 /* `index`: of the process, the queue or the slice; below 2^30. */
 void weft_sim__set_timer(sim_world *w, int64_t time_ns, int kind, uint32_t index);
+
+/* -- simulate_pace.c: how fast batches run beside each other ---------------------------------- */
+
+/* Batches on the device have begun or ended: all of it go on faster or slower. */
+void weft_sim__pace(sim_world *w, uint32_t device);
+
+/* -- simulate_serving.c: queues, batches, routing --------------------------------------------- */
+
 uint32_t weft_sim__add_queue(sim_world *w);
 void weft_sim__open_slice(sim_world *w, uint32_t slice);
 /* Requests that wait for the slice alone go to other replicas. */

@@ -30,20 +30,6 @@
 #include <math.h>
 #include <string.h>
 
-/* -- Timers ----------------------------------------------------------------------------------- */
-
-void weft_sim__set_timer(sim_world *w, int64_t time_ns, int kind, uint32_t index)
-{
-    if (w->n_timer == w->timer_room) {
-        size_t room = w->timer_room ? 2 * w->timer_room : 1024;
-        w->timer = weft_arena_grow(w->arena, w->timer, w->timer_room * sizeof *w->timer,
-                                   room * sizeof *w->timer);
-        w->timer_room = room;
-    }
-    weft_timer__push(w->timer, w->n_timer++,
-                     (weft_timer){time_ns, (uint32_t)kind << SIM_TIMER_SHIFT | index});
-}
-
 /* -- Queues ----------------------------------------------------------------------------------- */
 
 /* The request was in the queue, or would have come into it. */
@@ -177,7 +163,7 @@ static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane, 
     sim_replica *replica = &w->replica.at[lane->replica];
     sim_slice *slice = &w->slice.at[server->slice];
     uint32_t rows = q->len < most ? q->len : most;
-    const sim_size *size = weft_sim__size(replica, &rows);
+    sim_size *size = weft_sim__size(replica, &rows);
     if (w->o->router == WEFT_SIM_PULL)
         weft_sim__charge(w, lane->queue, replica, rows);
     for (uint32_t i = 0; i < rows; i++)
@@ -188,6 +174,9 @@ static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane, 
     server->busy = true;
     server->start_ns = server->seen_ns = w->now_ns;
     server->end_ns = w->now_ns + size->exec_ns;
+    server->pace_ns = size->exec_ns;
+    server->paced_ns = w->now_ns;
+    server->left = 1;
     if (w->now_ns >= w->warm_ns) {
         sim_service *s = &w->service[replica->service];
         s->batches++;
@@ -197,6 +186,7 @@ static void start_batch(sim_world *w, sim_server *server, const sim_lane *lane, 
     }
     set_idle(w, server, false);
     weft_sim__set_timer(w, server->end_ns, SIM_TIMER_DONE, (uint32_t)(server - w->server.at));
+    weft_sim__pace(w, slice->device);
     if (q->len > 0)
         arm(w, lane->queue, replica);
 }
@@ -396,7 +386,12 @@ static void try_free(sim_world *w, sim_slice *slice)
     slice->state = SIM_GONE;
     w->live_share -= slice->share;
     sim_device *d = &w->device.at[slice->device];
-    if (--d->live == 0)
+    uint32_t index = (uint32_t)(slice - w->slice.at), n = 0;
+    for (uint32_t i = 0; i < d->slice.len; i++)
+        if (d->slice.at[i] != index)
+            d->slice.at[n++] = d->slice.at[i];
+    d->slice.len = n;
+    if (n == 0)
         weft_sim__use_device(w, d, false);
 }
 
@@ -463,15 +458,18 @@ static void end_batch(sim_world *w, sim_server *server)
     }
     if (replica->queue != UINT32_MAX)
         unload(w, server->replica, server->n_run);
+    weft_line_learn(&server->size->learnt, (double)(w->now_ns - server->start_ns));
     server->busy = false;
     server->n_run = 0;
     sim_slice *slice = &w->slice.at[server->slice];
     if (slice->state != SIM_ON) {
         try_free(w, slice);
-        return;
+    } else {
+        set_idle(w, server, true);
+        take_or_wait(w, server);
     }
-    set_idle(w, server, true);
-    take_or_wait(w, server);
+    if (!server->busy)
+        weft_sim__pace(w, slice->device);
 }
 
 void weft_sim__fire(sim_world *w)
@@ -480,7 +478,8 @@ void weft_sim__fire(sim_world *w)
     weft_timer__pop(w->timer, w->n_timer--);
     switch (key >> SIM_TIMER_SHIFT) {
     case SIM_TIMER_DONE:
-        end_batch(w, &w->server.at[index]);
+        if (w->server.at[index].busy && w->server.at[index].end_ns == w->now_ns)
+            end_batch(w, &w->server.at[index]);
         break;
     case SIM_TIMER_FLUSH:
         w->queue.at[index].armed = false;

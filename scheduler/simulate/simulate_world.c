@@ -136,8 +136,9 @@ weft_err weft_sim__refuse(const sim_world *w, const weft_placement *p, const cha
                            p->batch, p->procs, text);
 }
 
+/* `idle`: the time with the rest of the device idle over that with it busy. */
 static weft_err add_size(const sim_world *w, const weft_placement *p, sim_size *size, uint32_t *n,
-                         uint32_t batch, double exec_us, double energy_j)
+                         uint32_t batch, double exec_us, double idle, double energy_j)
 {
     uint32_t i = *n;
     if (!(exec_us > 0) || !(exec_us < 1e12))
@@ -146,8 +147,13 @@ static weft_err add_size(const sim_world *w, const weft_placement *p, sim_size *
         size[i] = size[i - 1];
         i--;
     }
-    int64_t ns = (int64_t)(exec_us * 1e3 + 0.5);
-    size[i] = (sim_size){.batch = batch, .exec_ns = ns > 0 ? ns : 1, .energy_j = energy_j};
+    int64_t ns = (int64_t)(exec_us * 1e3 + 0.5), idle_ns = (int64_t)(exec_us * idle * 1e3 + 0.5);
+    ns = ns > 0 ? ns : 1;
+    size[i] = (sim_size){.batch = batch,
+                         .exec_ns = ns,
+                         .idle_ns = idle_ns > 0 ? idle_ns : 1,
+                         .energy_j = energy_j,
+                         .learnt = {.mean_ns = (double)ns}};
     (*n)++;
     return WEFT_ERR_OK;
 }
@@ -174,7 +180,7 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
         if (!(exec_us > 0))
             return weft_sim__refuse(
                 w, p, "no execution time: there is no profile, and the plan has no capacity");
-        return add_size(w, p, size, &r->n_size, p->batch, exec_us, 0);
+        return add_size(w, p, size, &r->n_size, p->batch, exec_us, 1, 0);
     }
     sim_size *size = weft_arena_array(w->arena, profile->n, sizeof *size);
     for (size_t i = 0; i < profile->n; i++) {
@@ -189,8 +195,10 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
         double exec_us = q->throughput_per_s > 0
                              ? (double)q->batch * q->procs * 1e6 / q->throughput_per_s
                              : q->cost.time_us;
+        bool apart = p->mig_start >= 0 || !(q->idle_us > 0);
+        double idle = apart ? 1 : q->idle_us / q->cost.time_us;
         if (!twice)
-            WEFT_TRY(add_size(w, p, size, &r->n_size, q->batch, exec_us, q->cost.energy_j));
+            WEFT_TRY(add_size(w, p, size, &r->n_size, q->batch, exec_us, idle, q->cost.energy_j));
     }
     r->size = size;
     if (r->n_size == 0 || size[r->n_size - 1].batch != p->batch)
@@ -320,6 +328,15 @@ static uint32_t make_lanes(sim_world *w, const sim_slice *s, sim_lane **out)
     return s->n_replica;
 }
 
+/* Whether the times of its batches depend on its neighbours. */
+static bool is_paced(const sim_replica *r)
+{
+    for (uint32_t i = 0; i < r->n_size; i++)
+        if (r->size[i].idle_ns < r->size[i].exec_ns)
+            return true;
+    return false;
+}
+
 static const char *join_models(sim_world *w, const sim_group *g)
 {
     const char *text = weft_arena_strdup(w->arena, g->at[0]->model);
@@ -364,7 +381,10 @@ weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
     weft_sim__account_devices(w);
     w->live_share += s.share;
     sim_device *d = &w->device.at[s.device];
-    if (d->live++ == 0)
+    WEFT_VEC_PUSH(w->arena, &d->slice, slice);
+    if (d->slice.len == 1)
         weft_sim__use_device(w, d, true);
+    for (uint32_t i = s.first_replica; i < w->replica.len; i++)
+        d->paced = d->paced || is_paced(&w->replica.at[i]);
     return WEFT_ERR_OK;
 }

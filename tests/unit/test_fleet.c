@@ -246,6 +246,10 @@ static void test_fleet__reads_weft_profile(void **state)
     assert_true(p.point[0].cost.time_us == 1500.5 && p.point[0].procs == 1);
     assert_string_equal(p.point[0].cost.source, "measured");
     assert_true(p.point[1].share == 16.0 / 132 && p.point[1].cost.mreq_bytes == 2000000);
+    assert_int_equal(
+        load_profile("device,slice,batch,time_us,idle_us\ncpu,1core,1,1500,900\n", "weft", &p),
+        WEFT_ERR_OK);
+    assert_true(p.point[0].idle_us == 900);
 }
 
 static void test_fleet__reads_parvagpu_profile(void **state)
@@ -280,6 +284,7 @@ static void test_fleet__refuses_wrong_profiles(void **state)
     expect_bad_profile(HEAD "h100,,1,nan\n", "weft", 2, "time_us");
     expect_bad_profile(HEAD "h100,,1,-5\n", "weft", 2, "time_us");
     expect_bad_profile(HEAD "h100,,0,5\n", "weft", 2, "batch");
+    expect_bad_profile("device,slice,batch,time_us,idle_us\nh100,,1,5,6\n", "weft", 2, "idle_us");
     expect_bad_profile(HEAD "h100,,x,5\n", "weft", 2, "batch");
     expect_bad_profile(HEAD "h999,,1,5\n", "weft", 2, "unknown device");
     expect_bad_profile(HEAD "h100,9g,1,5\n", "weft", 2, "9g");
