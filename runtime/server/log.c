@@ -1,7 +1,8 @@
 /* The server's log: one line for each event on standard error, as text or JSON (--log-format).
  *
- * A line is written whole or not at all, and never waits: where standard error takes no more, the
- * line is dropped, and the next one tells how many were. */
+ * A line never waits: where standard error takes no more, the line is dropped, and the next one
+ * tells how many were. A disk that becomes full may take a part of a line; the next line begins
+ * anew. */
 #include "base/str.h"
 #include "runtime/server/serve_int.h"
 
@@ -18,6 +19,7 @@ static struct {
     bool json;
     weft_log_level level;
     uint64_t dropped;
+    bool cut; /* the last line is not whole */
 } state = {.level = WEFT_LOG_WARN};
 
 void weft_log__configure(bool json, weft_log_level level)
@@ -71,8 +73,12 @@ static void put_field(weft_buf *out, const weft_log_field *f)
 static bool write_line(const weft_buf *line)
 {
     struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) &&
-           write(STDERR_FILENO, line->at, line->len) == (ssize_t)line->len;
+    if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT))
+        return false;
+    ssize_t n = write(STDERR_FILENO, line->at, line->len);
+    if (n > 0)
+        state.cut = line->at[n - 1] != '\n';
+    return n == (ssize_t)line->len;
 }
 
 void weft_log__write(weft_log_level level, const char *event, const weft_log_field *field, size_t n)
@@ -81,6 +87,7 @@ void weft_log__write(weft_log_level level, const char *event, const weft_log_fie
     weft_buf line = {0};
     if (!weft_log__is_on(level))
         return;
+    weft_buf_puts(&line, state.cut ? "\n" : "");
     weft_buf_puts(&line, state.json ? "{\"ts\":\"" : "");
     put_time(&line);
     weft_buf_printf(&line, state.json ? "\",\"level\":\"%s\",\"event\":\"%s\"" : " %s %s",

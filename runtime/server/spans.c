@@ -37,17 +37,31 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
 }
 
-static uint64_t count_lines(const weft_buf *text)
+static uint64_t count_lines(const char *text, size_t len)
 {
     uint64_t n = 0;
-    for (size_t i = 0; i < text->len; i++)
-        n += text->at[i] == '\n';
+    for (size_t i = 0; i < len; i++)
+        n += text[i] == '\n';
     return n;
+}
+
+/* Bytes that the disk has taken; less than all: it is full. */
+static size_t write_lines(int fd, const char *text, size_t len)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = write(fd, text + done, len - done);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return done;
 }
 
 static void *write_spans(void *user)
 {
     weft_spans *t = user;
+    bool cut = false; /* the last line in the file is not whole */
     pthread_mutex_lock(&t->lock);
     for (;;) {
         while (!t->pending.len && !t->reopens && !t->ends)
@@ -61,12 +75,17 @@ static void *write_spans(void *user)
         if (fd >= 0) {
             close(t->fd);
             t->fd = fd;
+            cut = false;
         }
-        uint64_t n = count_lines(&lines);
-        bool ok = weft_file_put(t->fd, lines.at, lines.len) == 0;
+        if (cut && write_lines(t->fd, "\n", 1) == 1)
+            cut = false;
+        size_t put = cut ? 0 : write_lines(t->fd, lines.at, lines.len);
+        uint64_t n = count_lines(lines.at, lines.len), whole = count_lines(lines.at, put);
+        cut = cut || (put > 0 && lines.at[put - 1] != '\n');
         weft_buf_finish(&lines);
         pthread_mutex_lock(&t->lock);
-        *(ok ? &t->n_written : &t->n_dropped) += n;
+        t->n_written += whole;
+        t->n_dropped += n - whole;
         if (ends && !t->pending.len)
             break;
     }
