@@ -13,6 +13,9 @@ models:
   - {name: attn, file: $examples/digits_attn.onnx, profile: profile.csv, slo: 500ms, rate: 20/s}
 END
 "$WEFT" compile set.yaml -o live.weft
+expect 1 "$WEFT" serve live.weft --set set.yaml --fleet "$examples/fleet.yaml" --policy weft --http 0 --grpc off \
+    --metrics off --control-options up=1s,trial=0
+has err "trial: '0' must be a time"
 ask() { # REQUEST...: the answers, a line each
     python3 -c '
 import socket, sys

@@ -1,6 +1,7 @@
 /* The first plan and the controller of a server that follows its load. */
 #include "tools/server/serve_follow.h"
 
+#include "scheduler/scheduler.h"
 #include "tools/common/programs.h"
 
 #include <errno.h>
@@ -92,6 +93,10 @@ weft_err weft_follow_prepare(const weft_follow_options *o, const char *plan, con
                              weft_arena *arena, weft_diag *diag, weft_follow *out)
 {
     const char *base = getenv("TMPDIR");
+    weft_control_options control = {0};
+    weft_control_live(&control);
+    if (o->control_options)
+        WEFT_TRY(weft_control_parse(o->control_options, diag, &control));
     char *folder = weft_arena_printf(arena, "%s/weft-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(folder))
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = folder},

@@ -52,7 +52,7 @@ def load(server):
 
 
 with Server("--set", "set.yaml", "--fleet", f"{EXAMPLES}/fleet.yaml", "--policy", "weft", "--control", "control",
-            "--control-options", "down=2s,hold=1s,period=1s,up=1s,move=100ms,trial=0,poll=200ms", bundle="m.weft") as server:
+            "--control-options", "down=2s,hold=1s,period=1s,up=1s,move=100ms,trial=0s,poll=200ms", bundle="m.weft") as server:
     assert [m["model"] for m in status()["models"]] == ["m"]
     threads = [threading.Thread(target=load, args=(server,)) for _ in range(2)]
     for t in threads:
