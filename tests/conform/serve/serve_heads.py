@@ -1,6 +1,9 @@
 # needs: numpy
 """A model with heads: requests ask for some of them, by the names of outputs, and get what the heads answer by themselves,
-also when requests for different heads run in one batch; JSON and binary, HTTP only (gRPC reads the same list)."""
+also when requests for different heads run in one batch; JSON and binary, HTTP only (gRPC reads the same list). By a plan
+it has a slice of its own beside its heads, and another one when the plan changes."""
+import json
+import os
 import random
 import subprocess
 import threading
@@ -21,8 +24,9 @@ for h in HEADS:
     g.outputs.append(Port("y", "float32"))
     g.save(f"{h}.onnx")
 with open("set.yaml", "w") as f:
-    f.write("models:\n" + "".join(f"  - {{name: {h}, file: {h}.onnx}}\n" for h in HEADS))
-    f.write(f"  - {{name: support, heads: [{', '.join(HEADS)}]}}\n")
+    demand = "slo: 200ms, rate: 50/s"
+    f.write("models:\n" + "".join(f"  - {{name: {h}, file: {h}.onnx, {demand}}}\n" for h in HEADS))
+    f.write(f"  - {{name: support, heads: [{', '.join(HEADS)}], {demand}}}\n")
 subprocess.run([WEFT, "compile", "set.yaml", "-o", "models.weft"], check=True)
 
 
@@ -44,19 +48,8 @@ def check(server, x, heads, binary):
         assert got[f"{h}/y"].shape == want.shape and np.abs(got[f"{h}/y"] - want).max() < 1e-5, h
 
 
-with Server("--max-queue-delay", "5ms") as server:
-    x = rng.uniform(-1, 1, (3, 16)).astype("f4")
-    status, about = server.get("/v2/models/support")
-    assert [o["name"] for o in about["outputs"]] == [f"{h}/y" for h in HEADS], about
-    for heads in ((), HEADS, HEADS[:1], HEADS[1:], HEADS[::-1], (HEADS[2], HEADS[0])):
-        for binary in (False, True):
-            check(server, x, heads, binary)
-    for h in HEADS:
-        alone = ask(server, x, (h,), False, h)["y"]
-        assert np.array_equal(alone, ask(server, x, (h,), False)[f"{h}/y"]), h
-    status, got = server.infer("support", {"inputs": [tensor("x", x)], "outputs": [{"name": "y"}]})
-    assert status == 400 and "no output 'y'" in got["error"], got
-
+def ask_at_once(server):
+    """Eight clients, each for heads of its own choice."""
     problems = []
 
     def client(seed):
@@ -71,10 +64,64 @@ with Server("--max-queue-delay", "5ms") as server:
     threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
     for t in threads:
         t.start()
+    return threads, problems
+
+
+def finish(threads, problems):
     for t in threads:
         t.join()
     assert not problems, problems
+
+
+with Server("--max-queue-delay", "5ms") as server:
+    x = rng.uniform(-1, 1, (3, 16)).astype("f4")
+    status, about = server.get("/v2/models/support")
+    assert [o["name"] for o in about["outputs"]] == [f"{h}/y" for h in HEADS], about
+    for heads in ((), HEADS, HEADS[:1], HEADS[1:], HEADS[::-1], (HEADS[2], HEADS[0])):
+        for binary in (False, True):
+            check(server, x, heads, binary)
+    for h in HEADS:
+        alone = ask(server, x, (h,), False, h)["y"]
+        assert np.array_equal(alone, ask(server, x, (h,), False)[f"{h}/y"]), h
+    status, got = server.infer("support", {"inputs": [tensor("x", x)], "outputs": [{"name": "y"}]})
+    assert status == 400 and "no output 'y'" in got["error"], got
+
+    finish(*ask_at_once(server))
     _, stats = server.get("/v2/models/support/stats")
     sizes = [b["batch_size"] for b in stats["model_stats"][0]["batch_stats"]]
     assert max(sizes) > 2, sizes
+
+
+def ctl(*arguments):
+    return subprocess.run([WEFT, "ctl", "control", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def placed():
+    workers = json.loads(ctl("status", "--format", "json"))["workers"]
+    return {w["slice"]: set(w["models"]) for w in workers if not w["draining"]}
+
+
+if len(os.sched_getaffinity(0)) >= 2:
+    with open("fleet.yaml", "w") as f:
+        f.write("devices:\n  - {type: cpu, count: 1, cores: 2, slices: [1, 1]}\n")
+    subprocess.run([WEFT, "plan", "set.yaml", "--fleet", "fleet.yaml", "-o", "made.json"], check=True)
+    with open("made.json") as f:
+        plan = json.load(f)
+    for name, alone in (("apart", 1), ("swapped", 0)):
+        plan["placements"] = [dict(p, batch=4, slice_id=alone if p["model"] == "support" else 1 - alone) for p in plan["placements"]]
+        with open(f"{name}.json", "w") as f:
+            json.dump(plan, f)
+    subprocess.run([WEFT, "compile", "set.yaml", "--plan", "apart.json", "-o", "models.weft"], check=True)
+    with Server("apart.json", "--control", "control") as server:
+        before = placed()
+        assert sorted(before.values(), key=len) == [{"support"}, set(HEADS)], before
+        load = ask_at_once(server)
+        ctl("plan", "swapped.json")
+        finish(*load)
+        after = placed()
+        assert set(before) == set(after) and all(before[s] != after[s] for s in before), (before, after)
+        finish(*ask_at_once(server))
+        _, stats = server.get("/v2/models/support/stats")
+        sizes = [b["batch_size"] for b in stats["model_stats"][0]["batch_stats"]]
+        assert max(sizes) <= 4, sizes
 print("ok")
