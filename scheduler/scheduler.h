@@ -189,12 +189,14 @@ typedef enum weft_goal {
 const char *weft_goal_name(weft_goal goal); /* "cost", "goodput", "carbon" */
 bool weft_goal_parse(const char *text, weft_goal *out);
 
-/* Interference of models that run at the same time on one device or MIG instance (gpulet, ATC'22).
+/* Interference of models that run at the same time on one device or MIG instance.
  * A model is slowed down by the factor
  * max(1, c[0] l2_own + c[1] l2_other + c[2] dram_own + c[3] dram_other + c[4]); utilisations, 0..1,
- * are those of each model alone on its share. All coefficients 0: no interference. */
+ * are those of each model alone on its share (gpulet, ATC'22). Zeroes: no interference. */
 typedef struct weft_interference {
     double c[5];
+    bool over_time; /* instead: by the bandwidth that each uses over time */
+    bool mean;      /* over_time: each as if it used its mean all the time */
 } weft_interference;
 
 /* An integer program: minimise cost * x subject to row_lo <= A x <= row_hi, 0 <= x <= upper, x

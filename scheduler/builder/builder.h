@@ -58,18 +58,39 @@ typedef struct weft_power {
 void weft_power__add(weft_power *power, const weft_profile_point *point, double rate_per_s);
 double weft_power__watts(const weft_power *power); /* 0: not known */
 
+/* -- Interference (interference.c) -------------------------------------------------------------
+ */
+
 /* Utilisation, 0..1, of the resources that the MPS shares of a device have in common. */
 typedef struct weft_pressure {
     double l2, dram;
+    const weft_usehist *use; /* over time; may be NULL or zeroes: not known */
 } weft_pressure;
 
+/* Levels of the summed bandwidth, in steps of WEFT_USEHIST_LEVELS - 1 a device; the last one
+ * stands for all above. */
+enum { WEFT_PRESSURE_LEVELS = 4 * (WEFT_USEHIST_LEVELS - 1) + 1 };
+
+/* Of several runs at the same time. Starts as zeroes. */
+typedef struct weft_pressure_sum {
+    double l2, dram;
+    double band[WEFT_PRESSURE_LEVELS]; /* part of the time at each level of bandwidth, up to top */
+    int top;
+} weft_pressure_sum;
+
 weft_pressure weft_point__pressure(const weft_fleet_device *row, const weft_profile_point *point);
-/* Whether any coefficient is not 0. */
+/* Of models in turn on one slice: the larger of each. */
+weft_pressure weft_pressure__larger(weft_pressure a, weft_pressure b);
+/* Whether there is any. */
 bool weft_interference__any(const weft_interference *coeff);
-/* The factor, at least 1, by which co-runners with the summed pressure `others` slow a model of
- * pressure `own` down. */
+void weft_interference__add(const weft_interference *coeff, weft_pressure use,
+                            weft_pressure_sum *sum);
+/* The factor, at least 1, by which co-runners slow a model of pressure `own` down. */
 double weft_interference__factor(const weft_interference *coeff, weft_pressure own,
-                                 weft_pressure others);
+                                 const weft_pressure_sum *others);
+
+/* -- Rules (slo.c) ---------------------------------------------------------------------------- */
+
 /* INPUT: a number is out of range. */
 WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag);
 
@@ -300,6 +321,8 @@ bool weft_builder__share(weft_builder *builder, uint32_t slice, uint32_t demand,
 /* Whether slices of this kind run at the same time on the same compute units and slow each other
  * down: MPS shares, of a device or of an instance. */
 bool weft_builder__has_neighbours(const weft_fleet_slice *spec);
+/* What the models of a slice use, which run in turn. */
+weft_pressure weft_builder__pressure(const weft_builder_slice *slice);
 /* Index of the demand of this name; UINT32_MAX: none. */
 uint32_t weft_builder__find_demand(const weft_builder *builder, const char *model);
 /* Reverts everything since the mark; indices of slices and devices added since become invalid. */

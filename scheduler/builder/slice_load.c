@@ -19,21 +19,27 @@ static bool are_neighbours(const weft_builder_slice *a, const weft_builder_slice
            (a->spec.kind == WEFT_SLICE_MPS || a->mig_start == b->mig_start);
 }
 
+weft_pressure weft_builder__pressure(const weft_builder_slice *slice)
+{
+    weft_pressure most = {0};
+    for (uint32_t i = 0; i < slice->members.len; i++)
+        most = weft_pressure__larger(most, slice->members.at[i].option->use);
+    return most;
+}
+
 /* Sum of the pressures of the neighbours of a slice. A time-shared slice counts with the maximum of
  * its members, since one of them runs at a time. */
-static weft_pressure sum_neighbours(const weft_builder *builder, const weft_builder_slice *slice)
+static weft_pressure_sum sum_neighbours(const weft_builder *builder,
+                                        const weft_builder_slice *slice)
 {
-    weft_pressure sum = {0};
+    weft_pressure_sum sum = {0};
     for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
          i = builder->slices.at[i].before) {
         const weft_builder_slice *other = &builder->slices.at[i];
-        weft_pressure most = {0};
-        for (uint32_t j = 0; j < other->members.len && are_neighbours(slice, other); j++) {
-            most.l2 = fmax(most.l2, other->members.at[j].option->use.l2);
-            most.dram = fmax(most.dram, other->members.at[j].option->use.dram);
-        }
-        sum.l2 += most.l2;
-        sum.dram += most.dram;
+        if (!are_neighbours(slice, other))
+            continue;
+        weft_interference__add(&builder->problem->interference, weft_builder__pressure(other),
+                               &sum);
     }
     return sum;
 }
@@ -44,7 +50,8 @@ static double slowdown_of(const weft_builder *builder, const weft_builder_slice 
     const weft_interference *coeff = &builder->problem->interference;
     if (!weft_builder__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
         return 1;
-    return weft_interference__factor(coeff, member->option->use, sum_neighbours(builder, slice));
+    weft_pressure_sum others = sum_neighbours(builder, slice);
+    return weft_interference__factor(coeff, member->option->use, &others);
 }
 
 double weft_builder__cycle_us(const weft_builder *builder, const weft_builder_slice *slice)

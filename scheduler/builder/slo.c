@@ -38,14 +38,7 @@
  * its logarithm as a normal one whose 95 % quantile is that of the band: the time is multiplied by
  * (time_p95 / time)^(z(p) / z(0.95)). Without a band, by 1 + error * sqrt(pi / 2) * z(p): the error
  * is a mean absolute one, taken as that of a normal distribution. This holds for all rules.
- *
- * Interference (gpulet, ATC'22): models that run at the same time on one device, or in one MIG
- * instance, slow each other down. exec of each is multiplied by
- *   max(1, c0 l2 + c1 l2' + c2 dram + c3 dram' + c4).
- * l2 and dram are utilisations of the point alone on its share; primed ones are sums over the other
- * slices, at most 1, where a shared slice counts with the largest of its models. Profiles have no
- * l2: `creq`, the part of the compute units in use, replaces it. dram is the memory bandwidth over
- * the peak of the device. */
+ */
 #include "scheduler/builder/builder.h"
 
 #include <math.h>
@@ -320,33 +313,4 @@ void weft_power__add(weft_power *power, const weft_profile_point *point, double 
 double weft_power__watts(const weft_power *power)
 {
     return power->unknown ? 0 : power->watts;
-}
-
-/* -- Interference ----------------------------------------------------------------------------- */
-
-weft_pressure weft_point__pressure(const weft_fleet_device *row, const weft_profile_point *point)
-{
-    weft_pressure use = {.l2 = point->cost.creq};
-    if (row && row->bandwidth_gbps > 0)
-        use.dram = point->cost.bandwidth_gbps / row->bandwidth_gbps;
-    use.l2 = use.l2 > 0 ? fmin(1, use.l2) : 0;
-    use.dram = use.dram > 0 ? fmin(1, use.dram) : 0;
-    return use;
-}
-
-bool weft_interference__any(const weft_interference *coeff)
-{
-    for (size_t i = 0; i < sizeof coeff->c / sizeof coeff->c[0]; i++)
-        if (coeff->c[i] != 0)
-            return true;
-    return false;
-}
-
-double weft_interference__factor(const weft_interference *coeff, weft_pressure own,
-                                 weft_pressure others)
-{
-    const double *c = coeff->c;
-    double factor = c[0] * own.l2 + c[1] * fmin(1, others.l2) + c[2] * own.dram +
-                    c[3] * fmin(1, others.dram) + c[4];
-    return fmax(1, factor);
 }

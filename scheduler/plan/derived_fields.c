@@ -41,7 +41,7 @@ typedef struct derivation {
     weft_option_table table;
     const weft_timed_point **timed; /* by placement */
     uint32_t *demand;               /* by placement */
-    weft_pressure *others;          /* by placement: sum over its neighbours */
+    double *slowdown;               /* by placement: by its neighbours */
 } derivation;
 
 /* Resolves the slice of a placement into *spec; NULL: the fleet has no such slice. */
@@ -57,48 +57,50 @@ static bool is_among(const weft_fleet_slice *spec)
     return spec && (spec->kind == WEFT_SLICE_MPS || weft_fleet_slice__is_nested(spec));
 }
 
-/* Sums up the pressures of the neighbours of each slice of one device, order[from .. to). The first
- * pass sums over all slices of a device or instance, the second subtracts the slice itself. */
-static void sum_neighbours(derivation *c, const uint32_t *order, size_t from, size_t to)
+/* A slice of the device: placements order[from .. to). */
+typedef struct slice_use {
+    size_t from, to;
+    bool among; /* other slices run on its compute units: those with the same start slot */
+    int32_t start;
+    weft_pressure use;
+} slice_use;
+
+static slice_use look_at_slice(const derivation *c, const uint32_t *order, size_t from, size_t to)
 {
-    enum { STARTS = 33 }; /* start slots, and none */
-    weft_pressure sum[STARTS] = {0};
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t i = from; i < to;) {
-            const weft_placement *first = &c->plan->at[order[i]];
-            weft_fleet_slice room;
-            const weft_fleet_slice *spec = spec_of(c, first, &room);
-            size_t start = first->mig_start >= 0 ? (size_t)first->mig_start % 32 : 32, end = i;
-            weft_pressure most = {0};
-            for (; end < to && c->plan->at[order[end]].slice_id == first->slice_id; end++) {
-                const weft_timed_point *timed = c->timed[order[end]];
-                if (!timed || !is_among(spec))
-                    continue;
-                weft_pressure use = weft_point__pressure(
-                    weft_fleet__row(c->problem->fleet, first->type), timed->point);
-                most.l2 = fmax(most.l2, use.l2);
-                most.dram = fmax(most.dram, use.dram);
-            }
-            if (pass == 0) {
-                sum[start].l2 += most.l2;
-                sum[start].dram += most.dram;
-            }
-            for (; i < end; i++)
-                if (pass == 1)
-                    c->others[order[i]] = (weft_pressure){fmax(0, sum[start].l2 - most.l2),
-                                                          fmax(0, sum[start].dram - most.dram)};
-        }
+    const weft_placement *first = &c->plan->at[order[from]];
+    const weft_fleet_device *row = weft_fleet__row(c->problem->fleet, first->type);
+    weft_fleet_slice room;
+    slice_use s = {.from = from,
+                   .to = from,
+                   .among = is_among(spec_of(c, first, &room)),
+                   .start = first->mig_start};
+    for (; s.to < to && c->plan->at[order[s.to]].slice_id == first->slice_id; s.to++)
+        if (c->timed[order[s.to]])
+            s.use = weft_pressure__larger(s.use,
+                                          weft_point__pressure(row, c->timed[order[s.to]]->point));
+    return s;
 }
 
-static double slowdown_of(const derivation *c, uint32_t i)
+/* How much its neighbours slow each placement of one device, order[from .. to), down. */
+static void find_slowdowns(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
-    const weft_placement *p = &c->plan->at[i];
-    weft_fleet_slice room;
-    if (!weft_interference__any(&c->problem->interference) || !is_among(spec_of(c, p, &room)))
-        return 1;
-    weft_pressure own =
-        weft_point__pressure(weft_fleet__row(c->problem->fleet, p->type), c->timed[i]->point);
-    return weft_interference__factor(&c->problem->interference, own, c->others[i]);
+    const weft_interference *coeff = &c->problem->interference;
+    const weft_fleet_device *row =
+        weft_fleet__row(c->problem->fleet, c->plan->at[order[from]].type);
+    for (size_t i = from; i < to;) {
+        slice_use own = look_at_slice(c, order, i, to);
+        weft_pressure_sum others = {0};
+        for (size_t k = from; k < to && own.among;) {
+            slice_use other = look_at_slice(c, order, k, to);
+            if (k != i && other.among && other.start == own.start)
+                weft_interference__add(coeff, other.use, &others);
+            k = other.to;
+        }
+        for (; i < own.to; i++)
+            if (own.among && c->timed[order[i]])
+                c->slowdown[order[i]] = weft_interference__factor(
+                    coeff, weft_point__pressure(row, c->timed[order[i]]->point), &others);
+    }
 }
 
 /* Derives the fields of the placements order[from .. to), which are on one slice. */
@@ -107,7 +109,7 @@ static void derive_slice(derivation *c, const uint32_t *order, size_t from, size
     double cycle_us = 0;
     for (size_t i = from; i < to; i++)
         if (c->timed[order[i]])
-            cycle_us += c->timed[order[i]]->exec_us * slowdown_of(c, order[i]);
+            cycle_us += c->timed[order[i]]->exec_us * c->slowdown[order[i]];
     for (size_t i = from; i < to; i++) {
         weft_placement *p = &c->plan->at[order[i]];
         weft_fleet_slice room;
@@ -117,7 +119,7 @@ static void derive_slice(derivation *c, const uint32_t *order, size_t from, size
         p->source = timed ? timed->point->cost.source : "";
         if (!timed)
             continue;
-        double slowdown = slowdown_of(c, order[i]);
+        double slowdown = c->slowdown[order[i]];
         weft_slo_load_in in = {.rules = &c->plan->rules,
                                .demand = &c->problem->demands->at[c->demand[order[i]]],
                                .point = timed->point,
@@ -142,7 +144,7 @@ static void derive_device(derivation *c, const uint32_t *order, size_t from, siz
     c->plan->gpus++;
     c->plan->cost_per_hour += row ? weft_fleet__price(row) : 0;
     if (weft_interference__any(&c->problem->interference))
-        sum_neighbours(c, order, from, to);
+        find_slowdowns(c, order, from, to);
     for (size_t i = from; i < to;) {
         size_t end = i;
         while (end < to && p[order[end]].slice_id == p[order[i]].slice_id)
@@ -165,12 +167,13 @@ void weft_plan_derive(weft_plan *plan, const weft_problem *problem, weft_arena *
     weft_option_table__build(&judged, arena, &c.table);
     c.timed = weft_arena_array(arena, plan->n, sizeof *c.timed);
     c.demand = weft_arena_array(arena, plan->n, sizeof *c.demand);
-    c.others = weft_arena_array(arena, plan->n, sizeof *c.others);
+    c.slowdown = weft_arena_array(arena, plan->n, sizeof *c.slowdown);
     plan->gpus = 0;
     plan->cost_per_hour = plan->goodput_per_s = 0;
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[i];
         c.demand[i] = weft_demands__find(&index, p->model);
+        c.slowdown[i] = 1;
         if (c.demand[i] != NONE)
             c.timed[i] = weft_option_table__find(
                 &c.table, c.demand[i], weft_option_table__shape(&c.table, p->type, p->slice),

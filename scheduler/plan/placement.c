@@ -68,9 +68,8 @@ typedef struct domain {
     const weft_mig_profile *mig; /* of the instance; NULL: the device */
     uint64_t percent, clients, mem_bytes;
     uint64_t mem_limit; /* 0: none */
-    weft_pressure use;
-    const char *model; /* one of its models */
-    uint32_t n_model;  /* number of different models; 2: two or more */
+    const char *model;  /* one of its models */
+    uint32_t n_model;   /* number of different models; 2: two or more */
 } domain;
 
 enum { STARTS_MAX = 32 }; /* bits of weft_mig_profile.starts */
@@ -92,6 +91,7 @@ typedef struct slice_state {
     weft_fleet_slice spec;
     domain *among;     /* of which it is part; NULL: no other slice runs on its compute units */
     weft_pressure use; /* maximum over its placements */
+    weft_pressure_sum others; /* of the slices beside it */
 } slice_state;
 
 static void report(check *c, const char *model, const char *fmt, ...) WEFT_PRINTF(3, 4);
@@ -318,8 +318,6 @@ static void count_domain(domain *d, const slice_state *slice, const weft_placeme
     d->clients = add_saturating(d->clients, clients);
     d->mem_bytes = add_saturating(d->mem_bytes, mem_bytes);
     d->mem_limit = slice->spec.mem_bytes;
-    d->use.l2 += slice->use.l2;
-    d->use.dram += slice->use.dram;
     if (d->n_model == 0 || (d->n_model == 1 && strcmp(d->model, first->model) != 0))
         d->n_model++;
     d->model = d->n_model == 1 ? first->model : d->model;
@@ -353,9 +351,8 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
         clients = shared ? 1 : p->procs; /* one process executes all models of a shared slice */
         if (!timed)
             continue;
-        weft_pressure use = weft_point__pressure(state->row, timed->point);
-        slice->use.l2 = fmax(slice->use.l2, use.l2);
-        slice->use.dram = fmax(slice->use.dram, use.dram);
+        slice->use =
+            weft_pressure__larger(slice->use, weft_point__pressure(state->row, timed->point));
         mem_bytes = add_saturating(mem_bytes, weft_point__mem_bytes(timed->point));
     }
     if (shared && c->plan->rules.isolated)
@@ -382,6 +379,15 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
 
 /* -- Loads of a slice ------------------------------------------------------------------------- */
 
+/* Sums up what runs beside slice `own` of the n slices of a device. */
+static void sum_others(const check *c, slice_state *slice, size_t n, size_t own)
+{
+    const weft_interference *coeff = &c->problem->interference;
+    for (size_t i = 0; i < n && slice[own].among && weft_interference__any(coeff); i++)
+        if (i != own && slice[i].among == slice[own].among)
+            weft_interference__add(coeff, slice[i].use, &slice[own].others);
+}
+
 /* The factor by which the neighbours of a slice slow its i-th placement down. */
 static double slowdown_of(const check *c, const slice_state *slice, size_t i,
                           const device_state *state)
@@ -389,10 +395,8 @@ static double slowdown_of(const check *c, const slice_state *slice, size_t i,
     const weft_interference *coeff = &c->problem->interference;
     if (!slice->among || !weft_interference__any(coeff))
         return 1;
-    weft_pressure others = {.l2 = fmax(0, slice->among->use.l2 - slice->use.l2),
-                            .dram = fmax(0, slice->among->use.dram - slice->use.dram)};
     return weft_interference__factor(coeff, weft_point__pressure(state->row, point_at(c, i)->point),
-                                     others);
+                                     &slice->others);
 }
 
 static void check_loads(check *c, const slice_state *slice, const device_state *state)
@@ -483,8 +487,10 @@ static void check_device(check *c, size_t from, size_t to)
         check_slice(c, &slice[n], &state);
         i = slice[n].to;
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        sum_others(c, slice, n, i);
         check_loads(c, &slice[i], &state);
+    }
     weft_arena_reset(c->arena, mark);
     check_device_end(c, first, &state);
 }

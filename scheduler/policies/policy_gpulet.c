@@ -161,17 +161,13 @@ static const share *find_share(const shares *s, uint32_t percent)
 
 /* L2 and DRAM utilisation of the other gpulet of a device; of several models in turn, the
  * largest. */
-static weft_pressure use_beside(const weft_builder *builder, uint32_t device)
+static weft_pressure_sum use_beside(const weft_builder *builder, uint32_t device)
 {
-    weft_pressure use = {0};
+    weft_pressure_sum use = {0};
     uint32_t last = builder->devices.at[device].last;
-    if (last == UINT32_MAX)
-        return use;
-    const weft_builder_slice *slice = &builder->slices.at[last];
-    for (uint32_t i = 0; i < slice->members.len; i++) {
-        use.l2 = fmax(use.l2, slice->members.at[i].option->use.l2);
-        use.dram = fmax(use.dram, slice->members.at[i].option->use.dram);
-    }
+    if (last != UINT32_MAX)
+        weft_interference__add(&builder->problem->interference,
+                               weft_builder__pressure(&builder->slices.at[last]), &use);
     return use;
 }
 
@@ -181,13 +177,13 @@ static bool use_glet(weft_builder *builder, uint32_t demand, const share *s, uin
                      double rest_per_s, bool take, double *carried)
 {
     weft_choice c = weft_option_table__choice(&builder->table, demand, s->shape);
-    weft_pressure other = use_beside(builder, device);
+    weft_pressure_sum other = use_beside(builder, device);
     /* points are sorted by batch, then by processes: the last one is the largest */
     for (uint32_t k = c.n; k-- > 0;) {
         const weft_option *o = &builder->option[demand][c.first + k];
         if (o->point->procs != 1)
             continue;
-        double factor = weft_interference__factor(&builder->problem->interference, o->use, other);
+        double factor = weft_interference__factor(&builder->problem->interference, o->use, &other);
         double part = fmin(rest_per_s, o->peak_per_s / factor);
         uint32_t mark = weft_builder__mark(builder);
         if (!weft_builder__put(builder, device, -1, demand, o, part))

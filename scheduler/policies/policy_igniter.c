@@ -76,7 +76,7 @@ static uint32_t percent_of(const weft_option *o)
 
 /* Whether the option keeps rate and SLO beside neighbours of this utilisation. */
 static bool holds(const weft_builder *builder, uint32_t demand, const weft_option *o,
-                  double rate_per_s, weft_pressure others)
+                  double rate_per_s, const weft_pressure_sum *others)
 {
     double slowdown = weft_interference__factor(&builder->problem->interference, o->use, others);
     weft_slo_load_in in = {.rules = &builder->problem->rules,
@@ -95,7 +95,7 @@ static bool holds(const weft_builder *builder, uint32_t demand, const weft_optio
  * there is none. */
 static const weft_option *find_share(const weft_builder *builder, uint32_t demand,
                                      const weft_fleet_device *row, uint32_t percent,
-                                     double rate_per_s, weft_pressure others)
+                                     double rate_per_s, const weft_pressure_sum *others)
 {
     const weft_option *best = NULL;
     for (uint32_t i = 0; i < builder->n_option[demand]; i++) {
@@ -136,7 +136,7 @@ static weft_err list_works(const weft_builder *builder, work *list, uint32_t *n)
             w.rate_per_s = fmin(w.rate_per_s, most);
         for (size_t r = 0; r < builder->fleet->n_device; r++) {
             const weft_option *o = find_share(builder, d, &builder->fleet->device[r], 0,
-                                              w.rate_per_s, (weft_pressure){0});
+                                              w.rate_per_s, &(weft_pressure_sum){0});
             if (o && percent_of(o) < w.percent)
                 w.percent = percent_of(o);
         }
@@ -160,14 +160,13 @@ static weft_err list_works(const weft_builder *builder, work *list, uint32_t *n)
 
 /* -- Placing ---------------------------------------------------------------------------------- */
 
-static weft_pressure use_of_others(const resident *r, uint32_t n, uint32_t own)
+static weft_pressure_sum use_of_others(const packer *p, uint32_t n, uint32_t own)
 {
-    weft_pressure sum = {0};
+    weft_pressure_sum sum = {0};
     for (uint32_t i = 0; i < n; i++)
-        if (i != own) {
-            sum.l2 += r[i].option->use.l2;
-            sum.dram += r[i].option->use.dram;
-        }
+        if (i != own)
+            weft_interference__add(&p->builder->problem->interference, p->trial[i].option->use,
+                                   &sum);
     return sum;
 }
 
@@ -202,7 +201,7 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
         before += percent_of(p->trial[i].option);
     }
     const weft_option *own =
-        find_share(builder, w->demand, g->row, 0, w->rate_per_s, (weft_pressure){0});
+        find_share(builder, w->demand, g->row, 0, w->rate_per_s, &(weft_pressure_sum){0});
     if (!own)
         return false;
     p->trial[n - 1] = (resident){.demand = w->demand, .rate_per_s = w->rate_per_s, .option = own};
@@ -210,13 +209,13 @@ static bool try_gpu(packer *p, const gpu *g, const work *w, uint32_t *extra)
         return false;
     for (uint32_t i = 0; i < n;) { /* ends, because shares only grow */
         resident *r = &p->trial[i];
-        weft_pressure others = use_of_others(p->trial, n, i);
-        if (holds(builder, r->demand, r->option, r->rate_per_s, others)) {
+        weft_pressure_sum others = use_of_others(p, n, i);
+        if (holds(builder, r->demand, r->option, r->rate_per_s, &others)) {
             i++;
             continue;
         }
         r->option = find_share(builder, r->demand, g->row, percent_of(r->option) + 1, r->rate_per_s,
-                               others);
+                               &others);
         if (!r->option || !fits(p, n))
             return false;
         i = 0;
@@ -236,7 +235,7 @@ static const weft_fleet_device *choose_row(const packer *p, const work *w)
     for (size_t i = 0; i < builder->fleet->n_device; i++) {
         const weft_fleet_device *row = &builder->fleet->device[i];
         const weft_option *o =
-            find_share(builder, w->demand, row, 0, w->rate_per_s, (weft_pressure){0});
+            find_share(builder, w->demand, row, 0, w->rate_per_s, &(weft_pressure_sum){0});
         double price = weft_fleet__price(row);
         if (!o || p->opened[i] == row->count)
             continue;

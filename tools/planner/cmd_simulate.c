@@ -66,7 +66,7 @@ static weft_err profile_model(options *o, const inputs *in, const weft_set_model
         WEFT_TRY(weft_tool_recorded_profile(&in->set, model, arena, diag, &found, out));
     if (found || !o->fleet)
         return WEFT_ERR_OK;
-    WEFT_TRY(weft_tool_fleet_slices(&in->fleet, arena, diag, &slice, &n_slice));
+    WEFT_TRY(weft_tool_fleet_slices(&in->fleet, true, arena, diag, &slice, &n_slice));
     weft_err err =
         weft_tool_profile_model(&o->pipeline, model, slice, n_slice, NULL, arena, diag, out);
     weft_tool_progress(NULL);

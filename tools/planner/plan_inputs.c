@@ -33,6 +33,25 @@ static weft_err profile_model(weft_plan_options *o, const weft_set *set,
                                            diag, out);
 }
 
+/* The times of MPS shares become those on an idle device, where these and the use over time are
+ * known. */
+static void take_idle_times(weft_profile *profile, weft_arena *arena)
+{
+    weft_profile_point *point = weft_arena_array(arena, profile->n + 1, sizeof *point);
+    for (size_t i = 0; i < profile->n; i++) {
+        weft_profile_point *p = &point[i];
+        *p = profile->point[i];
+        double part = p->idle_us / p->cost.time_us;
+        if (!strchr(p->slice, '%') || !(part > 0) || !weft_usehist_is_known(&p->use))
+            continue;
+        p->cost.time_us *= part;
+        p->cost.time_p5_us *= part;
+        p->cost.time_p95_us *= part;
+        p->throughput_per_s /= part;
+    }
+    profile->point = point;
+}
+
 /* Adds peak bandwidths from the estimator's tables. */
 static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
 {
@@ -114,7 +133,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
     WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
     WEFT_TRY(take_calibration(o, &in->fleet, arena, diag));
     weft_fleet all = rows_with_changes(o, &in->fleet, arena);
-    WEFT_TRY(weft_tool_fleet_slices(&all, arena, diag, &slice, &n_slice));
+    bool idle = o->interference.over_time; /* what the others take is then known */
+    WEFT_TRY(weft_tool_fleet_slices(&all, !idle, arena, diag, &slice, &n_slice));
     add_bandwidths(&in->fleet, arena);
     weft_demand *demand = weft_arena_array(arena, in->set.n_model, sizeof *demand);
     for (size_t i = 0; i < in->set.n_model; i++) {
@@ -125,6 +145,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                   .admit_by_slo = model->admit_by_slo};
         WEFT_TRY(
             profile_model(o, &in->set, model, slice, n_slice, arena, diag, &demand[i].profile));
+        if (idle)
+            take_idle_times(&demand[i].profile, arena);
     }
     weft_tool_progress(NULL);
     weft_tool_families families = {0};

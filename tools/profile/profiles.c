@@ -12,6 +12,7 @@ static const uint32_t default_procs[] = {1, 2, 3};
 /* -- Slices ----------------------------------------------------------------------------------- */
 
 typedef struct slice_list {
+    bool crowded;
     weft_arena *arena;
     weft_diag *diag;
     WEFT_VEC(weft_slice) slices;
@@ -21,7 +22,8 @@ static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
 {
     weft_slice slice;
     WEFT_TRY(weft_slice_make(gpu, name, list->diag, &slice));
-    weft_slice_crowd(&slice); /* plans use the rest of the device for others */
+    if (list->crowded)
+        weft_slice_crowd(&slice); /* plans use the rest of the device for others */
     for (uint32_t i = 0; i < list->slices.len; i++)
         if (list->slices.at[i].gpu == slice.gpu && strcmp(list->slices.at[i].name, slice.name) == 0)
             return WEFT_ERR_OK;
@@ -46,10 +48,10 @@ static weft_err add_cores(slice_list *list, uint32_t cores)
     return add_slice(list, "cpu", weft_arena_printf(list->arena, "%ucore", cores));
 }
 
-weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
-                                const weft_slice **out, size_t *out_n)
+weft_err weft_tool_fleet_slices(const weft_fleet *fleet, bool crowded, weft_arena *arena,
+                                weft_diag *diag, const weft_slice **out, size_t *out_n)
 {
-    slice_list list = {.arena = arena, .diag = diag};
+    slice_list list = {.crowded = crowded, .arena = arena, .diag = diag};
     for (size_t i = 0; i < fleet->n_device; i++) {
         const weft_fleet_device *row = &fleet->device[i];
         if (strcmp(row->type, "cpu") != 0) {
@@ -272,7 +274,7 @@ weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline, const weft_
 weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
                               const weft_slice **out, size_t *out_n)
 {
-    slice_list list = {.arena = arena, .diag = diag};
+    slice_list list = {.crowded = true, .arena = arena, .diag = diag};
     if (strcmp(gpu, "cpu") == 0)
         for (uint32_t i = 0; i < CPU_SLICES; i++)
             WEFT_TRY(add_cores(&list, 1u << i));
