@@ -14,6 +14,10 @@
  * must be 0. On MIG alone this is the minimum of GPCs for each service, and the bound is
  * ceil(sum of min GPCs / 7): the exact form of ParvaGPU's problem.
  *
+ * Memory bound. A model with a rate has at least one process, and all processes of a device share
+ * its memory: the sum of min(memory / memory of the device) over the models. Many small models are
+ * bounded by it.
+ *
  * Under the goal goodput no request has to be served, so the bounds are 0. Oversubscribed MPS
  * shares take no part of a device except one of its 48 MPS clients for each process. */
 #include "scheduler/builder/builder.h"
@@ -71,6 +75,25 @@ static double least_ratio(const weft_option_table *table, uint32_t demand, bool 
             least = ratio;
     }
     return least;
+}
+
+/* Least part of a device's memory that a model with a rate takes, times the price of the device if
+ * `priced`. */
+static double least_memory(const weft_option_table *table, uint32_t demand, bool priced)
+{
+    double least = HUGE_VAL;
+    if (!(table->problem->demands->at[demand].rate_per_s > 0))
+        return 0;
+    for (uint32_t i = 0; i < table->n_option[demand] && least > 0; i++) {
+        const weft_option *o = &table->option[demand][i];
+        const weft_device_type *type = weft_device_type_find(o->row->type);
+        /* The fleet may state less memory than MIG instances have together. */
+        double has = fmax((double)weft_fleet__mem(o->row), type ? (double)type->mem_bytes : 0);
+        has *= 1 - table->problem->rules.mem_reserve;
+        double part = has > 0 ? (double)o->mem_bytes / has : 0;
+        least = fmin(least, priced ? part * weft_fleet__price(o->row) : part);
+    }
+    return isfinite(least) ? least : 0;
 }
 
 /* -- Knapsack --------------------------------------------------------------------------------- */
@@ -157,7 +180,7 @@ double weft_option_table__lower_bound(const weft_option_table *table)
     const weft_demands *demands = table->problem->demands;
     weft_arena *arena = weft_arena_create(0);
     jmp_buf env;
-    volatile double sum = 0;
+    volatile double sum = 0, memory = 0;
     volatile uint32_t d = 0;
     if (table->problem->goal == WEFT_GOAL_GOODPUT || demands->n == 0) {
         weft_arena_destroy(arena);
@@ -177,9 +200,10 @@ double weft_option_table__lower_bound(const weft_option_table *table)
             weft_arena_reset(arena, mark);
         }
         sum += part;
+        memory += least_memory(table, d, false);
     }
     weft_arena_destroy(arena);
-    return fmax(1, round_up(sum));
+    return fmax(1, round_up(fmax(sum, memory)));
 }
 
 /* Least price of a device of the fleet. */
@@ -194,11 +218,13 @@ static double least_price(const weft_fleet *fleet)
 static double bound_cost(const weft_option_table *table, double devices)
 {
     const weft_demands *demands = table->problem->demands;
-    double sum = 0;
-    for (uint32_t d = 0; d < demands->n && table->problem->goal != WEFT_GOAL_GOODPUT; d++)
+    double sum = 0, memory = 0;
+    for (uint32_t d = 0; d < demands->n && table->problem->goal != WEFT_GOAL_GOODPUT; d++) {
         sum += demands->at[d].rate_per_s * least_ratio(table, d, true);
-    /* The sum depends on the order of the models in its last digits. */
-    return fmax(floor(sum * 1e6) / 1e6, devices * least_price(table->problem->fleet));
+        memory += least_memory(table, d, true);
+    }
+    /* The sums depend on the order of the models in their last digits. */
+    return fmax(floor(fmax(sum, memory) * 1e6) / 1e6, devices * least_price(table->problem->fleet));
 }
 
 double weft_option_table__cost_bound(const weft_option_table *table)

@@ -161,6 +161,53 @@ static void test_option_table__bound_of_whole_slices(void **state)
     free(sc);
 }
 
+/* Ten models that take a hundredth of the time each, and 18 GiB on a small slice or 20 GiB on a
+ * large one: 180 GiB need three devices of 80 GiB, and four if 30 % of these stay free. A model
+ * without a rate may have no place. */
+static void test_option_table__bound_by_memory(void **state)
+{
+    static const double gib = 1024.0 * 1024 * 1024;
+    scene *sc = malloc(sizeof *sc);
+    weft_arena *arena = weft_arena_create(0);
+    weft_option_table table;
+    (void)state;
+    scene_start(sc);
+    scene_add_device(
+        sc, (weft_fleet_device){.type = "a100-80", .count = 9, .mps = true, .price_per_hour = 7});
+    for (size_t m = 0; m < 10; m++) {
+        scene_add_model(sc, NULL, 0, 10);
+        scene_add_share(sc, m, "a100-80", 50, 1, 1000, 18 * gib);
+        scene_add_share(sc, m, "a100-80", 100, 1, 500, 20 * gib);
+    }
+    sc->problem = (weft_problem){.demands = &sc->demands, .fleet = &sc->fleet};
+    weft_option_table__build(&sc->problem, arena, &table);
+    assert_true(weft_option_table__lower_bound(&table) == 3);
+    assert_true(fabs(weft_option_table__cost_bound(&table) - 21) < 1e-9);
+    sc->problem.rules.mem_reserve = 0.2;
+    weft_option_table__build(&sc->problem, arena, &table);
+    assert_true(weft_option_table__lower_bound(&table) == 3);
+    sc->problem.rules.mem_reserve = 0.3;
+    weft_option_table__build(&sc->problem, arena, &table);
+    assert_true(weft_option_table__lower_bound(&table) == 4);
+    for (size_t m = 0; m < 9; m++)
+        sc->demand[m].rate_per_s = 0;
+    assert_true(weft_option_table__lower_bound(&table) == 1);
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
+/* No set of instances of a device has more memory than the device table says. */
+static void test_option_table__instances_fit_the_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; weft_device_type_at(i); i++) {
+        const weft_device_type *t = weft_device_type_at(i);
+        for (size_t k = 0; k < t->n_mig; k++)
+            assert_true((double)t->mig[k].mem_bytes * (t->mig_slots / t->mig[k].slots) <=
+                        (double)t->mem_bytes);
+    }
+}
+
 /* -- The builder ------------------------------------------------------------------------------ */
 
 static const weft_option *option_of(const weft_builder *builder, uint32_t demand,
@@ -315,7 +362,8 @@ static void test_option_table__random_plans_are_legal_and_undo(void **state)
         sc->problem.rules.oversubscribe = round % 7 == 0;
         sc->problem.rules.mem_reserve = round % 3 ? 0 : 0.1;
         if (round % 2)
-            sc->problem.interference = (weft_interference){{0.3, 0.5, 0.2, 0.9, 0.8}};
+            sc->problem.interference = (weft_interference){.c = {0.3, 0.5, 0.2, 0.9, 0.8}};
+        sc->problem.interference.over_time = round % 4 == 0;
         for (size_t m = 0; m < MODELS; m++)
             sc->demand[m].rate_per_s = 1e6;
         assert_int_equal(weft_builder__init(&builder, &sc->problem, arena, diag), WEFT_ERR_OK);
@@ -410,6 +458,8 @@ int main(void)
         cmocka_unit_test(test_option_table__finds_what_a_search_of_all_rows_finds),
         cmocka_unit_test(test_option_table__choices_cover_the_options),
         cmocka_unit_test(test_option_table__bound_of_whole_slices),
+        cmocka_unit_test(test_option_table__bound_by_memory),
+        cmocka_unit_test(test_option_table__instances_fit_the_memory),
         cmocka_unit_test(test_option_table__builder_puts_where_told),
         cmocka_unit_test(test_option_table__empty_devices_are_not_in_the_plan),
         cmocka_unit_test(test_option_table__random_plans_are_legal_and_undo),
