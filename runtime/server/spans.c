@@ -1,6 +1,5 @@
 /* The file of spans: lines of OTLP/JSON, written by a thread of its own so that a slow disk delays
  * no answer. When it is too slow, spans are dropped and counted. */
-#include "base/file.h"
 #include "base/random.h"
 #include "runtime/server/serve_int.h"
 
