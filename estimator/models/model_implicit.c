@@ -43,9 +43,9 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
            weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 
-/* Arithmetic on `units` of the slice's SMs. */
+/* Arithmetic on `units` of the slice's SMs. even: the last wave takes its part of a wave. */
 static double compute_us(const weft_kernel *kernel, const weft_slice *slice, double units,
-                         bool exact_f32)
+                         bool exact_f32, bool even)
 {
     double peak = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double best = INFINITY;
@@ -61,27 +61,33 @@ static double compute_us(const weft_kernel *kernel, const weft_slice *slice, dou
         double blocks = kernel->batch * ceil(kernel->m / tiles[i].m) * ceil(kernel->n / tiles[i].n);
         double tile_us =
             2 * tiles[i].m * tiles[i].n * (kernel->k + fill_k) / (per_unit * tiles[i].eff);
-        best = fmin(best, ceil(blocks / units) * tile_us);
+        best = fmin(best, (even ? fmax(1, blocks / units) : ceil(blocks / units)) * tile_us);
     }
     return best / saving;
 }
 
 static double body_us(const weft_kernel *kernel, const weft_slice *slice, double units,
-                      bool exact_f32)
+                      bool exact_f32, bool even)
 {
-    return fmax(compute_us(kernel, slice, units, exact_f32),
+    return fmax(compute_us(kernel, slice, units, exact_f32, even),
                 weft_traffic__us(slice, kernel, units));
+}
+
+double weft_model__implicit_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                               bool even)
+{
+    return slice->gpu->launch_us + body_us(kernel, slice, slice->units, exact_f32, even);
 }
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
     double launch_us = slice->gpu->launch_us;
-    double time_us = launch_us + body_us(kernel, slice, slice->units, exact_f32);
+    double time_us = launch_us + body_us(kernel, slice, slice->units, exact_f32, false);
     /* Bisection: time does not grow with the number of SMs. */
     double lo = 1, hi = slice->units;
     while (lo < hi) {
         double mid = floor((lo + hi) / 2);
-        if (launch_us + body_us(kernel, slice, mid, exact_f32) <= 1.05 * time_us)
+        if (launch_us + body_us(kernel, slice, mid, exact_f32, false) <= 1.05 * time_us)
             hi = mid;
         else
             lo = mid + 1;

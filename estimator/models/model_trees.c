@@ -3,14 +3,16 @@
  *   trees              = min(bound, most)^slope * max(bound / most, 1)
  *                        * 2^(sum of the trees of the family at the kernel's features)
  *   time(whole device) = trees^part * analytic(whole device)^(1 - part)
- *   time(slice)        = time(whole device) * analytic(slice) / analytic(whole device)
+ *   time(slice)        = time(whole device) * even(slice) / even(whole device)
  *
  * and at least the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
  * launch and the longer of the arithmetic (of GEMMs in whole tiles and waves) and the traffic
  * (features.c). `analytic` is the implicit-GEMM model for convolutions, the wave model for GEMMs,
  * the roofline for other kernels. All measurements are of whole devices: the trees predict only
  * these, and the analytic model says how a slice compares with its device, so that a larger share
- * is never slower. The analytic model also gives the units that a kernel needs.
+ * is never slower. For this ratio (even) blocks divide evenly among the units: trees do not step
+ * where the whole device starts a further wave, so a ratio that does would let times fall when a
+ * batch grows. The analytic model also gives the units that a kernel needs.
  *
  * Gradient boosted regression trees (Friedman, "Greedy function approximation", 2001) on the
  * logarithm of time / bound^slope, with monotone constraints: a tree may only grow with a feature
@@ -271,10 +273,13 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
 }
 
 static double analytic_us(const weft_model *model, const weft_kernel *kernel,
-                          const weft_slice *slice, bool exact_f32)
+                          const weft_slice *slice, bool exact_f32, bool even)
 {
-    return model == &weft_model_wave ? weft_model__wave_us(kernel, slice, exact_f32)
-                                     : model->predict(kernel, slice, exact_f32).time_us;
+    if (model == &weft_model_wave)
+        return weft_model__wave_us(kernel, slice, exact_f32, even);
+    if (model == &weft_model_implicit && kernel->kind == WEFT_KERNEL_CONV)
+        return weft_model__implicit_us(kernel, slice, exact_f32, even);
+    return model->predict(kernel, slice, exact_f32).time_us;
 }
 
 static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool exact_f32)
@@ -292,14 +297,13 @@ static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool 
     double base_us = weft_features__base_us(kernel, &whole, exact_f32);
     double time_us =
         pow(fmin(base_us, f->most), f->slope) * fmax(base_us / f->most, 1) * exp2(sum_trees(f, x));
-    double whole_us = slice->units < slice->all_units || place.part < 1
-                          ? analytic_us(analytic, kernel, &whole, exact_f32)
-                          : 0;
     if (place.part < 1)
-        time_us = pow(time_us, place.part) * pow(whole_us, 1 - place.part);
+        time_us = pow(time_us, place.part) *
+                  pow(analytic_us(analytic, kernel, &whole, exact_f32, false), 1 - place.part);
     time_us = fmax(time_us, weft_peak__floor_us(kernel, &whole, exact_f32));
     if (slice->units < slice->all_units)
-        time_us *= timing.time_us / whole_us;
+        time_us *= analytic_us(analytic, kernel, slice, exact_f32, true) /
+                   analytic_us(analytic, kernel, &whole, exact_f32, true);
     timing.time_us = fmax(time_us, weft_peak__floor_us(kernel, slice, exact_f32));
     return timing;
 }

@@ -56,9 +56,10 @@ static double row_tiles(const weft_kernel *kernel, double rows)
                                       : ceil(kernel->m / rows);
 }
 
-/* Time without the launch, on `units` SMs of the slice. */
+/* Time without the launch, on `units` SMs of the slice. even: the last wave takes its part of a
+ * wave. */
 static double body_us(const weft_kernel *kernel, const weft_slice *slice, double units,
-                      double flops_per_us)
+                      double flops_per_us, bool even)
 {
     double per_unit = flops_per_us / slice->units * weft_gemm_eff;
     double best = INFINITY;
@@ -72,7 +73,8 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
             double blocks = count * splits[s];
             double tile_us =
                 2 * tiles[t].m * tiles[t].n * k / (per_unit * tiles[t].eff) + tiles[t].wave_us;
-            double compute_us = ceil(blocks / units) * tile_us;
+            double waves = even ? fmax(1, blocks / units) : ceil(blocks / units);
+            double compute_us = waves * tile_us;
             double traffic_us = weft_traffic__us(slice, kernel, fmin(blocks, units));
             double reduce_us = splits[s] > 1 ? splits[s] * kernel->batch * kernel->m * kernel->n *
                                                    4 / (slice->bandwidth_gbps * 0.75 * 3 * 1e3)
@@ -83,10 +85,11 @@ static double body_us(const weft_kernel *kernel, const weft_slice *slice, double
     return best;
 }
 
-double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                           bool even)
 {
     double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
-    return slice->gpu->launch_us + body_us(kernel, slice, slice->units, rate);
+    return slice->gpu->launch_us + body_us(kernel, slice, slice->units, rate, even);
 }
 
 static bool is_fitted(const weft_kernel *kernel, const weft_slice *slice)
@@ -105,12 +108,12 @@ static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, b
 {
     double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double launch_us = slice->gpu->launch_us;
-    double time_us = launch_us + body_us(kernel, slice, slice->units, rate);
+    double time_us = launch_us + body_us(kernel, slice, slice->units, rate, false);
     /* Bisection: time does not grow with the number of SMs. */
     double lo = 1, hi = slice->units;
     while (lo < hi) {
         double mid = floor((lo + hi) / 2);
-        if (launch_us + body_us(kernel, slice, mid, rate) <= 1.05 * time_us)
+        if (launch_us + body_us(kernel, slice, mid, rate, false) <= 1.05 * time_us)
             hi = mid;
         else
             lo = mid + 1;

@@ -40,8 +40,12 @@ WEFT_MUST_USE weft_err weft_model__predict(const weft_kernel *kernel, const weft
 /* Bands of analytic models, and of the model of CPUs that were not calibrated; bands.c. */
 void weft_band__analytic(weft_timing *t);
 void weft_band__cpu(weft_timing *t);
-/* Time of a GEMM by the wave model, without the search for the units it needs. */
-double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
+/* Times by the models wave and implicit, without the search for the units needed. even: blocks
+ * divide evenly among the units, so that the last wave takes only its part of a wave. */
+double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                           bool even);
+double weft_model__implicit_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
+                               bool even);
 
 /* -- Bounds: rates.c -------------------------------------------------------------------------- */
 

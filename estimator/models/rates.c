@@ -44,11 +44,13 @@ bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, boo
            slice->gpu->f32_gflops * weft_slice__parts(slice) * 1e3 * (1 + 1e-9);
 }
 
-/* The last-level cache still holds the activations of the previous kernel if they take at most half
- * of it. */
-static bool is_cached(const weft_slice *slice, const weft_kernel *kernel)
+/* Part of the activations of the previous kernel that the last-level cache no longer holds: nothing
+ * up to three eighths of it, all from five eighths on. */
+static double missed_part(const weft_slice *slice, double bytes)
 {
-    return kernel->work.bytes_read + kernel->work.bytes_written <= (double)slice->cache_bytes / 2;
+    static const double kept = 0.375, lost = 0.625;
+    double part = bytes / (double)slice->cache_bytes;
+    return part <= kept ? 0 : part >= lost ? 1 : (part - kept) / (lost - kept);
 }
 
 double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
@@ -57,8 +59,8 @@ double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *ke
         weft_gpu__is_cpu(slice->gpu)
             ? weft_model__cpu_missed(&weft_model__cpu_fitted, slice, kernel->reuse_bytes)
             : 1;
-    return kernel->work.weight_bytes * missed +
-           (is_cached(slice, kernel) ? 0 : kernel->work.bytes_read + kernel->work.bytes_written);
+    double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
+    return kernel->work.weight_bytes * missed + bytes * missed_part(slice, bytes);
 }
 
 double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units)
@@ -76,11 +78,11 @@ double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, doub
         drawn *= weft_slice__draw_part(units / all);
     double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
     double bytes_per_us = slice->bandwidth_gbps * 1e3 * drawn;
-    if (!is_cached(slice, kernel))
-        return (kernel->work.weight_bytes + bytes) / bytes_per_us;
+    double missed = missed_part(slice, bytes);
     double cache_gbps =
         slice->cache_gbps > slice->bandwidth_gbps ? slice->cache_gbps : slice->bandwidth_gbps;
-    return kernel->work.weight_bytes / bytes_per_us + bytes / (cache_gbps * 1e3 * drawn);
+    return (kernel->work.weight_bytes + missed * bytes) / bytes_per_us +
+           (1 - missed) * bytes / (cache_gbps * 1e3 * drawn);
 }
 
 /* -- Bounds ----------------------------------------------------------------------------------- */

@@ -141,7 +141,7 @@ static void test_bands__time_falls_little_elsewhere(void **state)
         {"l4", ""},          {"t4", ""},          {"v100", ""},       {"a10", ""}};
     (void)state;
     for (size_t i = 0; i < sizeof slices / sizeof slices[0]; i++)
-        assert_true(worst_fall(slices[i][0], slices[i][1], i % 2) <= 0.2);
+        assert_true(worst_fall(slices[i][0], slices[i][1], i % 2) <= 0.12);
 }
 
 /* -- Coverage --------------------------------------------------------------------------------- */
