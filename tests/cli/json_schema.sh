@@ -19,6 +19,7 @@ expect 0 "$WEFT" bench digits.weft --time 0.001 --report compile-report.c.json
 json estimate "$WEFT" estimate "$examples/digits.yaml" --gpu h100 --slice 1g.10gb --batch 1,8 --per-kernel --explain --format json
 json estimate "$WEFT" estimate digits.weft --gpu h100 --format json
 json estimate "$WEFT" estimate "$examples/digits_cnn.onnx" --compare h100,l4,cpu --format json
+json estimate "$WEFT" estimate "$examples/digits.yaml" --gpu h100 --share 30,30,20,20 --format json
 plan() { json plan "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/$1" "${@:2}" -o -; }
 plan fleet.yaml
 cp "plan.$made.json" first_plan

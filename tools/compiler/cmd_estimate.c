@@ -91,17 +91,17 @@ static int kind_of(const weft_slice *slice)
     return slice->gpu->capability > 0 ? ON_GPU : ON_CPU;
 }
 
-/* Estimates graph `index` at one batch size on every slice. */
+/* Estimates graph `index` at one batch size on the slices `first` to `end`. */
 static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, uint32_t index,
-                               int64_t batch, weft_arena *arena, weft_diag *diag,
-                               weft_tool_finding *out)
+                               int64_t batch, size_t first, size_t end, weft_arena *arena,
+                               weft_diag *diag, weft_tool_finding *out)
 {
     weft_estimate_options how = {.exact_f32 = o->pass.exact_f32, .model = o->model};
     weft_workload work[KINDS];
     int64_t *symbol[KINDS] = {NULL};
     if (o->framework)
         how.lowering = WEFT_LOWERING_FRAMEWORK;
-    for (size_t s = 0; s < o->n_at; s++) {
+    for (size_t s = first; s < end; s++, out++) {
         int k = kind_of(&o->at[s]);
         weft_graph *g = weft_graph_at(by_kind[k].m, index);
         if (!symbol[k]) {
@@ -112,13 +112,13 @@ static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, ui
             WEFT_TRY(err);
             WEFT_TRY(weft_workload_make(g, symbol[k], &how, arena, diag, &work[k]));
         }
-        out[s] = (weft_tool_finding){.name = weft_graph_name(g),
-                                     .m = by_kind[k].m,
-                                     .slice = &o->at[s],
-                                     .batch = batch,
-                                     .procs = o->procs,
-                                     .how = how};
-        WEFT_TRY(estimate_slice(o, &work[k], by_kind[k].bundle, symbol[k], arena, diag, &out[s]));
+        *out = (weft_tool_finding){.name = weft_graph_name(g),
+                                   .m = by_kind[k].m,
+                                   .slice = &o->at[s],
+                                   .batch = batch,
+                                   .procs = o->procs,
+                                   .how = how};
+        WEFT_TRY(estimate_slice(o, &work[k], by_kind[k].bundle, symbol[k], arena, diag, out));
     }
     return WEFT_ERR_OK;
 }
@@ -217,6 +217,31 @@ static weft_err lower_kind(weft_tool_estimate *o, const weft_slice *slice, lower
     return WEFT_ERR_OK;
 }
 
+/* Model i on share i while the others run, with the batch of all or the i-th of as many. */
+static weft_err estimate_together(weft_tool_estimate *o, const lowered *by_kind,
+                                  weft_tool_finding *f, weft_arena *arena, weft_diag *diag)
+{
+    const weft_module *m = by_kind[kind_of(&o->at[0])].m;
+    uint32_t n_model = weft_graph_model_count(m);
+    size_t n = 0;
+    o->usage = n_model != o->n_at || (o->n_batch != 1 && o->n_batch != n_model);
+    if (o->usage)
+        return weft_diag_error(
+            diag, WEFT_ERR_INPUT, (weft_where){.file = o->file[0]},
+            "%u models with %zu shares and %zu batch sizes: --share LIST takes one "
+            "share for each model, --batch one size for all or one for each",
+            n_model, o->n_at, o->n_batch);
+    for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        if (!weft_graph_is_model(weft_graph_at(m, i)))
+            continue;
+        WEFT_TRY(estimate_batch(o, by_kind, i, o->batch[o->n_batch > 1 ? n : 0], n, n + 1, arena,
+                                diag, &f[n]));
+        n++;
+    }
+    WEFT_TRY(weft_tool_slow_down(f, n, diag));
+    return report(o, f, n, diag);
+}
+
 static weft_err estimate_modules(weft_tool_estimate *o, lowered *by_kind, weft_arena *arena,
                                  weft_diag *diag)
 {
@@ -231,11 +256,13 @@ static weft_err estimate_modules(weft_tool_estimate *o, lowered *by_kind, weft_a
         return weft_tool_calibrate(o, m, diag);
     if (o->profile)
         return write_profile(o, m, arena, diag);
+    if (o->together)
+        return estimate_together(o, by_kind, f, arena, diag);
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         if (weft_graph_is_body(weft_graph_at(m, i)))
             continue;
         for (size_t b = 0; b < o->n_batch; b++, n += o->n_at)
-            WEFT_TRY(estimate_batch(o, by_kind, i, o->batch[b], arena, diag, &f[n]));
+            WEFT_TRY(estimate_batch(o, by_kind, i, o->batch[b], 0, o->n_at, arena, diag, &f[n]));
     }
     return report(o, f, n, diag);
 }
@@ -299,7 +326,7 @@ static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, we
     size_t n = 0;
     weft_tool_finding *f =
         weft_arena_array(arena, (size_t)bundle->n_program * o->n_at * o->n_batch + 1, sizeof *f);
-    if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim)
+    if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim || o->together)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "a bundle has no kernels of the compiler; give the model file");
     if (o->pass.precision != WEFT_DTYPE_NONE || o->model || o->calibration)

@@ -25,6 +25,7 @@ typedef struct weft_tool_estimate {
     int64_t batch[WEFT_ESTIMATE_BATCHES_MAX];
     size_t n_batch;
     uint32_t procs;
+    bool together;          /* model i runs on at[i] while the others run: several shares */
     weft_pass_options pass; /* --precision */
     bool per_kernel, explain, compare, profile, json, framework;
     const char *kernels, *calibrate, *calibration, *model;
@@ -41,7 +42,8 @@ typedef struct weft_tool_finding {
     const weft_slice *slice;
     int64_t batch;
     uint32_t procs;
-    weft_cost cost;           /* of one process among `procs` */
+    double slow_down;         /* its time beside the other models over its time alone; 0: alone */
+    weft_cost cost;           /* of one process among `procs`, beside the other models */
     double throughput_per_s;  /* of all processes */
     double price_per_hour;    /* of the slice, in proportion to its share; 0: unknown */
     double price_per_million; /* of a million inferences */
@@ -61,13 +63,16 @@ size_t weft_tool_slowest(const weft_estimate *e, size_t *out, size_t n);
 void weft_tool_shares(const weft_estimate *e, double out[3]);
 
 /* estimate_options.c: values of options (rows in options.def); `at` is the weft_tool_estimate, for
- * --share its slice. */
+ * --share its slice, which may be a list. */
 int weft_tool_take_share(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_batches(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_dims(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_compared(void *at, const weft_verb *verb, char *arg);
 /* Options that exclude each other, and those that are needed: -1 to go on, or an exit code. */
 int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb);
+/* estimate_together.c: changes the findings of `n` models, each on its own share of one GPU, to
+ * what they are while all run. */
+WEFT_MUST_USE weft_err weft_tool_slow_down(weft_tool_finding *f, size_t n, weft_diag *diag);
 /* estimate_text.c */
 void weft_tool_print_finding(const weft_tool_estimate *o, const weft_tool_finding *f);
 void weft_tool_print_comparison(const weft_tool_finding *f, size_t n);

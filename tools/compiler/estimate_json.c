@@ -146,6 +146,10 @@ static json_t *finding_to_json(const weft_tool_estimate *o, const weft_tool_find
     json_object_set_new(row, "fits", f->fits_known ? json_boolean(f->fits) : json_null());
     json_object_set_new(row, "price_per_hour", number_or_null(f->price_per_hour));
     json_object_set_new(row, "price_per_million", number_or_null(f->price_per_million));
+    if (f->slow_down > 0) {
+        json_object_set_new(row, "slow_down", json_real(f->slow_down));
+        json_object_set_new(row, "alone_us", json_real(f->e.total.time_us));
+    }
     if (f->m)
         add_details(o, f, row);
     return row;

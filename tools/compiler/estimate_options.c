@@ -66,13 +66,49 @@ int weft_tool_take_batches(void *at, const weft_verb *verb, char *text)
                                 WEFT_ESTIMATE_BATCHES_MAX, BATCH_MAX, text);
 }
 
+/* The share at the beginning of a list, "40%" of "40,60" and "40%,60%". Returns what follows it, or
+ * NULL. */
+static const char *read_share(const char *list, char name[WEFT_SLICE_NAME_MAX])
+{
+    size_t len = strcspn(list, ",");
+    double part;
+    if (len == 0 || len + 2 > WEFT_SLICE_NAME_MAX)
+        return NULL;
+    snprintf(name, WEFT_SLICE_NAME_MAX, "%.*s%s", (int)len, list, list[len - 1] == '%' ? "" : "%");
+    return weft_parse_percent(name, &part) ? list + len : NULL;
+}
+
 int weft_tool_take_share(void *at, const weft_verb *verb, char *arg)
 {
+    char name[WEFT_SLICE_NAME_MAX];
     double part;
     *(const char **)at = arg;
     if (weft_parse_percent(arg, &part))
         return 0;
-    return weft_tool_usage(verb, "--share takes a percentage such as 40%%, not '%s'", arg);
+    for (const char *end = strchr(arg, ',') ? arg : NULL; end && (end = read_share(end, name));
+         end++)
+        if (!*end)
+            return 0;
+    return weft_tool_usage(verb,
+                           "--share takes a percentage such as 40%%, or one for each model, "
+                           "40%%,60%%, not '%s'",
+                           arg);
+}
+
+/* One slice, or the shares of a list. */
+static int add_slices(weft_tool_estimate *o, const weft_verb *verb)
+{
+    char name[WEFT_SLICE_NAME_MAX];
+    const char *rest = strchr(o->slice, ',') ? o->slice : NULL;
+    if (!rest)
+        return add_slice(o, verb, o->gpu, o->slice);
+    o->together = true;
+    while ((rest = read_share(rest, name)) != NULL) {
+        int code = add_slice(o, verb, o->gpu, name);
+        if (code || !*rest++)
+            return code;
+    }
+    return weft_tool_usage(verb, "--slice takes one slice, not '%s'", o->slice);
 }
 
 int weft_tool_take_dims(void *at, const weft_verb *verb, char *arg)
@@ -144,9 +180,16 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
     if (o->calibrate && o->calibration)
         return weft_tool_usage(
             verb, "--calibrate writes a file that --calibration reads: give one of them");
-    int code = o->compare ? 0 : add_slice(o, verb, o->gpu, o->slice);
+    int code = o->compare ? 0 : add_slices(o, verb);
     if (code)
         return code;
+    if (o->together &&
+        (o->procs > 1 || o->calibrate || o->framework || o->n_at > WEFT_CONTENTION_MAX))
+        return weft_tool_usage(
+            verb,
+            "--share LIST takes up to %d models, one process of each: no --procs, "
+            "--calibrate or --lowering framework",
+            WEFT_CONTENTION_MAX);
     for (size_t i = 0; i < o->n_at; i++) {
         bool is_cpu = strcmp(o->at[i].gpu->name, "cpu") == 0;
         if (is_cpu && o->procs > 1)

@@ -56,7 +56,10 @@ static void print_memory(const weft_tool_finding *f)
            weft_tool_bytes(e->io_bytes, io), weft_tool_bytes(e->context_bytes, context));
     if (f->fits_known)
         printf("              %s in %s%s\n", f->fits ? "fits" : "DOES NOT FIT",
-               weft_tool_bytes(f->slice->mem_bytes, has), f->procs > 1 ? ", all processes" : "");
+               weft_tool_bytes(f->slice->mem_bytes, has),
+               f->procs > 1       ? ", all processes"
+               : f->slow_down > 0 ? ", all models"
+                                  : "");
 }
 
 static void print_creq(const weft_creq *c)
@@ -84,6 +87,9 @@ static void print_total(const weft_tool_finding *f)
     printf("\n  time        %s +-%.0f %% (%s), %.4g inferences/s\n",
            time_text(c->time_us, time, sizeof time), c->expected_error * 100, c->source,
            f->throughput_per_s);
+    if (f->slow_down > 0)
+        printf("  beside      x %.2f of its time alone, %s\n", f->slow_down,
+               time_text(f->e.total.time_us, time, sizeof time));
     if (!f->m) {
         char size[32];
         printf("  creq        mean %.1f %% of the device\n  mreq        %s\n", c->creq * 100,
