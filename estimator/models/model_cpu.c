@@ -5,14 +5,22 @@
  *     mem        = missed weights / M
  *     overlap    = o m^2 / (m^2 + mo^2)
  *     low_rank   = segments t0 + (its flops / P + its weights / R + 2 results / R) / u
- *   convolution  time = call + enter + max(flops / (u P) (m + mc) / m, missed / M) + bytes / (u R)
+ *   convolution  time = call + enter + max(flops / (u P) (m + mc) / m, missed / M) + move / u
  *   attention    time = loop + enter + heads (h0 + h1 queries + flops / P) / u
+ *   depthwise    time = loop + enter + max(flops / P, move) / u
+ *   pool         time = loop + enter + move / u
  *   others       time = loop + enter + bytes / (u R of the kind)
+ *     move       = (1 - far) bytes / (R of the kind) + far bytes / (M of one core * act_eff)
  *
  * u: cores at work, at most as many as there are blocks of work. enter: time to start the team of
  * threads, if u > 1. R of GEMMs is the rate of the second-level cache if a core's part of the
  * reused bytes fits in it, else that of the last level. Features are rounded up to whole vectors of
  * 16, positions of Winograd convolutions to whole tiles of 4 x 4.
+ *
+ * far: part of the activations that has left the cache before it is used, by their size: 0 up to
+ * act_kept times the last-level cache, 1 from act_lost times it on, logarithmic in between. A core
+ * whose windows read such activations while it writes others moves less than half of the bytes
+ * that it reads of weights alone.
  *
  * overlap: part of the shorter of arithmetic and memory traffic that is not hidden by the longer.
  * With one row most of it is hidden; with many rows the next block of weights is not prefetched.
@@ -26,9 +34,11 @@
  *
  * The constants are one least-error fit (tests/regress/cpu_kernels.c --fit) to single kernels that
  * tests/bench/bench_kernels measured on the machine of the CPU row; README.md has the errors on
- * held-out shapes. Those of low-rank GEMMs are a least-squares fit to 400 shapes of the kernel
- * beside its base GEMM. Rates are relative to those of the row, so that another row scales them.
- * Types other than f32 were not measured: same constants, their own peaks. */
+ * held-out shapes. Those of activations (act_) are chosen on convolutions and pools of nine
+ * networks at batch 8, which took up to 3.7 times the predicted time without them. Those of
+ * low-rank GEMMs are a least-squares fit to 400 shapes of the kernel beside its base GEMM. Rates
+ * are relative to those of the row, so that another row scales them. Types other than f32 were not
+ * measured: same constants, their own peaks. */
 #include "estimator/models/models.h"
 
 #include "estimator/device/device.h"
@@ -107,6 +117,23 @@ static double gemm_us(const weft_model_cpu_constants *c, const weft_kernel *k, c
            overlap * fmin(near_us, memory_us) + low_rank_us(c, k, s, cores, flops_per_us);
 }
 
+/* Part of `bytes` of activations that has left the cache. */
+static double far_part(const weft_model_cpu_constants *c, const weft_slice *s, double bytes)
+{
+    double at = log(fmax(1, bytes) / (double)s->cache_bytes / c->act_kept);
+    return fmin(1, fmax(0, at / log(c->act_lost / c->act_kept)));
+}
+
+/* Time of one core that moves `bytes` of activations, at `eff` of the cache's rate where it holds
+ * them. */
+static double move_us(const weft_model_cpu_constants *c, const weft_slice *s, double bytes,
+                      double eff)
+{
+    double far = far_part(c, s, bytes);
+    return bytes * ((1 - far) / (s->cache_gbps / s->units * 1e3 * eff) +
+                    far / (s->gpu->bandwidth_gbps * 1e3 * c->act_eff));
+}
+
 /* Positions of the result, including the discarded ones of partial Winograd tiles. */
 static double positions(const weft_kernel *k)
 {
@@ -128,7 +155,7 @@ static double conv_us(const weft_model_cpu_constants *c, const weft_kernel *k, c
                        (s->bandwidth_gbps * 1e3 * c->memory_eff);
     double bytes = k->work.bytes_read + k->work.bytes_written;
     return c->call_us + (cores > 1 ? c->enter_us : 0) + fmax(compute_us, memory_us) +
-           bytes / (s->cache_gbps * cores / s->units * 1e3 * c->move_eff);
+           move_us(c, s, bytes, c->move_eff) / cores;
 }
 
 /* -- The rest --------------------------------------------------------------------------------- */
@@ -165,11 +192,13 @@ static double loop_us(const weft_model_cpu_constants *c, const weft_kernel *k, c
     default:
         break;
     }
-    double cached_us = bytes / (s->cache_gbps / s->units * 1e3 * eff);
+    double moved_us = bytes / (s->cache_gbps / s->units * 1e3 * eff);
+    if (k->kind == WEFT_KERNEL_DEPTHWISE || k->kind == WEFT_KERNEL_POOL)
+        moved_us = move_us(c, s, bytes, eff);
     double compute_us = k->work.flops / (flops_per_us / s->units * plain_eff);
     if (k->kind == WEFT_KERNEL_DEPTHWISE)
         compute_us = k->work.flops / (flops_per_us / s->units * c->depthwise_eff);
-    double us = spread(c, fmax(cached_us, compute_us), cores);
+    double us = spread(c, fmax(moved_us, compute_us), cores);
     return fmax(us, weft_traffic__memory_bytes(s, k) / (s->bandwidth_gbps * 1e3));
 }
 

@@ -79,6 +79,7 @@ typedef struct weft_model_cpu_constants {
     double conv_eff, conv_rows, winograd_eff;
     double head_us, query_us, attention_eff;
     double ew_eff, norm_eff, pool_eff, reduce_eff, move_eff, depthwise_eff;
+    double act_kept, act_lost, act_eff;
     double low_rank_us, low_rank_eff, low_rank_cache_eff, low_rank_result_eff, element_eff;
 } weft_model_cpu_constants;
 

@@ -161,6 +161,9 @@ static void fit(void)
                                         "reduce_eff",
                                         "move_eff",
                                         "depthwise_eff",
+                                        "act_kept",
+                                        "act_lost",
+                                        "act_eff",
                                         "low_rank_us",
                                         "low_rank_eff",
                                         "low_rank_cache_eff",
@@ -182,7 +185,8 @@ static void fit(void)
                 p[i] = old * exp(side * step);
                 memcpy(&c, p, sizeof p);
                 double now = c.gemm_eff <= 1 && c.conv_eff <= 1 && c.overlap <= 1 &&
-                                     c.memory_eff <= 1 && c.kept < 0.95 * c.lost
+                                     c.memory_eff <= 1 && c.kept < 0.95 * c.lost &&
+                                     c.act_kept < 0.95 * c.act_lost
                                  ? loss(&c)
                                  : INFINITY;
                 if (now < best)
