@@ -4,21 +4,23 @@
  *
  *   time = launches * launch_us * exp(p0) + sum over class c of body_us(c) * exp(pc)
  *
- * with the classes GEMM, convolution, vector (all bound by arithmetic) and memory (bound by
- * traffic). p = 0 is the device's row. The fit minimises
+ * with a class for each kind of kernel that is bound by arithmetic, and one for memory (bound by
+ * traffic; on CPUs of GEMMs alone, because each kind of loop has a rate of its own). p = 0 is the
+ * device's row. The fit minimises
  *
  *   sum over rows of huber(log(time / measured)) + weight * sum of p^2
  *
  * Huber's loss (Huber 1964, delta 0.2) limits the influence of outliers, and the ridge term keeps a
  * constant that few rows depend on near its old value. A constant is fitted only if enough rows
- * depend on it, and is bounded. Gauss-Newton with Levenberg's damping; five unknowns, so that a
+ * depend on it, and is bounded. Gauss-Newton with Levenberg's damping; nine unknowns, so that a
  * step is O(rows).
  *
  * error_after is that of five-fold cross validation: all rows of one shape are in one fold, and
  * each fold is predicted by constants fitted to the other four. The 90 % band is that of split
  * conformal prediction (Lei et al., "Distribution-free predictive inference for regression", JASA
- * 2018) on these residuals: their order statistics of rank (n + 1) 5 % and (n + 1) 95 %; with fewer
- * than 19 rows these do not exist, and the extremes are taken half as far again. */
+ * 2018) on the residuals of a class: their order statistics of rank (n + 1) 5 % and (n + 1) 95 %;
+ * with fewer than 19 rows these do not exist, and the extremes are taken half as far again. */
+#include "estimator/device/device.h"
 #include "estimator/estimator_int.h"
 
 #include <math.h>
@@ -31,8 +33,9 @@ static const double huber_delta = 0.2, ridge = 1.0, bound = 1.6094379124341003; 
 /* A row depends on a constant if the constant makes up this part of its time. */
 static const double part_min = 0.2;
 
-static const char *const constant_name[PARAMS] = {"launch", "product", "convolution", "vector",
-                                                  "memory"};
+static const char *const constant_name[PARAMS] = {"launch",      "product",  "attention",
+                                                  "convolution", "winograd", "depthwise",
+                                                  "pool",        "vector",   "memory"};
 
 const char *weft_calibration_name(weft_calibration_constant c)
 {
@@ -41,24 +44,35 @@ const char *weft_calibration_name(weft_calibration_constant c)
 
 /* -- Kernels ---------------------------------------------------------------------------------- */
 
+static weft_calibration_constant find_kind(const weft_kernel *kernel)
+{
+    switch (kernel->kind) {
+    case WEFT_KERNEL_GEMM:
+        return WEFT_CALIBRATION_GEMM;
+    case WEFT_KERNEL_ATTENTION:
+        return WEFT_CALIBRATION_ATTENTION;
+    case WEFT_KERNEL_CONV:
+        return kernel->flop_saving > 1 ? WEFT_CALIBRATION_WINOGRAD : WEFT_CALIBRATION_CONV;
+    case WEFT_KERNEL_DEPTHWISE:
+        return WEFT_CALIBRATION_DEPTHWISE;
+    case WEFT_KERNEL_POOL:
+        return WEFT_CALIBRATION_POOL;
+    default:
+        return WEFT_CALIBRATION_VECTOR;
+    }
+}
+
+/* On a GPU all kernels that wait for the memory have one rate; the loops of a CPU differ. */
 static weft_calibration_constant find_class(const weft_kernel *kernel, const weft_slice *slice,
                                             bool exact_f32)
 {
     double rate = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     double compute_us = rate > 0 ? kernel->work.flops / saving / rate : 0;
-    if (compute_us <= weft_traffic__us(slice, kernel, slice->units))
+    bool waits = compute_us <= weft_traffic__us(slice, kernel, slice->units);
+    if (waits && (!weft_gpu__is_cpu(slice->gpu) || kernel->kind == WEFT_KERNEL_GEMM))
         return WEFT_CALIBRATION_MEMORY;
-    switch (kernel->kind) {
-    case WEFT_KERNEL_GEMM:
-    case WEFT_KERNEL_ATTENTION:
-        return WEFT_CALIBRATION_GEMM;
-    case WEFT_KERNEL_CONV:
-    case WEFT_KERNEL_DEPTHWISE:
-        return WEFT_CALIBRATION_CONV;
-    default:
-        return WEFT_CALIBRATION_VECTOR;
-    }
+    return find_kind(kernel);
 }
 
 /* The floor by the peaks alone: a calibrated launch may be shorter than that of the device's row,
@@ -83,10 +97,8 @@ void weft_calibration__apply(const weft_calibration *c, const weft_kernel *kerne
     t->time_us = fmax(time_us, find_floor(kernel, slice, exact_f32));
     if (!c->fitted[class] || !c->held_out)
         return;
-    t->expected_error = c->error_after;
-    weft_band__analytic(t); /* a file without a band */
-    if (c->edge[1] > c->edge[0])
-        memcpy(t->edge, c->edge, sizeof t->edge);
+    t->expected_error = c->error[class];
+    memcpy(t->edge, c->edge[class], sizeof t->edge);
     t->widened = "spread of the measurements it was calibrated with";
 }
 
@@ -267,6 +279,38 @@ static void find_edges(double *score, size_t n, double *edge)
     edge[1] = fmax(0, score[n - 1 - least]) * grow;
 }
 
+/* The class with most of a row's time behind the launches. */
+static int class_of(const weft_calibration_row *row)
+{
+    int most = WEFT_CALIBRATION_LAUNCH + 1;
+    for (int j = most; j < PARAMS; j++)
+        if (row->body_us[j] > row->body_us[most])
+            most = j;
+    return most;
+}
+
+/* Errors and bands of the classes, from scores (log2 of measured / predicted) of rows that the fit
+ * had not seen. A class of few rows has those of all. */
+static void find_bands(const weft_calibration_row *row, const double *score, size_t n,
+                       double *scratch, weft_calibration *out)
+{
+    for (int j = 0; j < PARAMS; j++) {
+        size_t of_class = 0;
+        for (size_t i = 0; i < n; i++)
+            of_class += class_of(&row[i]) == j;
+        bool all = of_class < WEFT_CALIBRATION_ROWS_MIN;
+        double sum = 0;
+        size_t count = 0;
+        for (size_t i = 0; i < n; i++)
+            if (all || class_of(&row[i]) == j) {
+                sum += fabs(exp2(-score[i]) - 1);
+                scratch[count++] = score[i];
+            }
+        out->error[j] = sum / (double)count;
+        find_edges(scratch, count, out->edge[j]);
+    }
+}
+
 static weft_err hold_out(const problem *all, weft_diag *diag, weft_calibration *out)
 {
     problem q = *all;
@@ -277,8 +321,7 @@ static weft_err hold_out(const problem *all, weft_diag *diag, weft_calibration *
     out->held_out = parts == FOLDS;
     if (!out->held_out)
         return WEFT_ERR_OK;
-    double *score = malloc(q.n * sizeof *score);
-    size_t n_score = 0;
+    double *score = malloc(2 * q.n * sizeof *score);
     if (!score)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "calibration: no memory");
     for (uint32_t f = 0; f < FOLDS; f++) {
@@ -289,10 +332,10 @@ static weft_err hold_out(const problem *all, weft_diag *diag, weft_calibration *
         double split[PARAMS];
         for (size_t i = 0; i < q.n; i++)
             if (part_of(&q.row[i]) == f)
-                score[n_score++] = log2(q.row[i].measured_us / predict(&q.row[i], p, split));
+                score[i] = log2(q.row[i].measured_us / predict(&q.row[i], p, split));
     }
     out->error_after = sum / (double)q.n;
-    find_edges(score, n_score, out->edge);
+    find_bands(q.row, score, q.n, score + q.n, out);
     free(score);
     return WEFT_ERR_OK;
 }

@@ -388,10 +388,14 @@ void weft_estimate_explain(const weft_kernel *kernel, const weft_slice *slice,
 /* Constants of a device that a calibration fits; calibrate.c. */
 typedef enum weft_calibration_constant {
     WEFT_CALIBRATION_LAUNCH,
-    WEFT_CALIBRATION_GEMM, /* GEMM, CONV, VECTOR: bound by arithmetic */
+    WEFT_CALIBRATION_GEMM, /* GEMM to VECTOR: on GPUs those bound by arithmetic */
+    WEFT_CALIBRATION_ATTENTION,
     WEFT_CALIBRATION_CONV,
+    WEFT_CALIBRATION_WINOGRAD,
+    WEFT_CALIBRATION_DEPTHWISE,
+    WEFT_CALIBRATION_POOL,
     WEFT_CALIBRATION_VECTOR,
-    WEFT_CALIBRATION_MEMORY, /* bound by traffic */
+    WEFT_CALIBRATION_MEMORY, /* bound by traffic; on CPUs only GEMMs */
     WEFT_CALIBRATION_CONSTANTS
 } weft_calibration_constant;
 
@@ -407,7 +411,8 @@ struct weft_calibration {
      * validation (`held_out`: there were enough shapes for it). */
     double error_before, error_fitted, error_after;
     bool held_out;
-    double edge[2]; /* held_out: 5 % and 95 % of log2(measured / predicted) */
+    /* held_out, by class: mean relative error, and 5 % and 95 % of log2(measured / predicted). */
+    double error[WEFT_CALIBRATION_CONSTANTS], edge[WEFT_CALIBRATION_CONSTANTS][2];
 };
 
 /* One measurement: a kernel, or all kernels of a model. */

@@ -24,6 +24,9 @@ static double gemm_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
     case WEFT_DTYPE_I8:
     case WEFT_DTYPE_U8:
         return gpu->i8_gflops > 0 ? gpu->i8_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_F8E4M3FN:
+    case WEFT_DTYPE_F8E5M2:
+        return gpu->f8_gflops > 0 ? gpu->f8_gflops : gpu->f32_gflops;
     default: /* no matrix unit has the other integers */
         return gpu->f32_gflops;
     }

@@ -1,4 +1,5 @@
 # weft calibrate measures this CPU; other verbs then use the result, name it, and can be told not to.
+# ctest label: slow (measuring takes the time).
 printf 'kind,dtype,m,n,k,gpu,slice\ngemm,f32,16,512,512,cpu,1core\ngemm,f16,16,512,512,h100,\n' >in.csv
 export XDG_STATE_HOME=$PWD/state
 estimate() { expect 0 "$WEFT" estimate --kernels in.csv -o "$1" "${@:2}"; }

@@ -49,9 +49,9 @@ expect 0 "$WEFT" estimate "$model" --gpu t4 --calibrate models.csv -o t4.cal
 has out '10 measurements'
 has t4.cal 'gpu,t4'
 # Invalid calibrations and invalid measurements.
-for wrong in 's/^calibration,1/calibration,2/' 's/^launch,.*/launch,nan/' 's/^memory,.*//' \
-    's/^gpu,h100/gpu,h101/' 's/^rows/rwos/' 's/^fitted,.*/fitted,all/' 's/^product,.*/product,1000/' \
-    '$aproduct,1' 's/^key,/kye,/'; do
+for wrong in 's/^calibration,2/calibration,1/' 's/^launch,.*/launch,nan/' 's/^memory,.*//' \
+    's/^gpu,h100/gpu,h101/' 's/^rows/rwos/' 's/^fitted,.*/fitted,all/' 's/^product,.*/product,1000 0 0 0/' 's/^product,.*/product,1/' \
+    '$aproduct,1 0 0 0' 's/^key,/kye,/'; do
     sed "$wrong" h100.cal >bad.cal
     expect 1 "$WEFT" estimate "$model" --gpu h100 --calibration bad.cal
     has err bad.cal

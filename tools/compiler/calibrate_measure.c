@@ -1,5 +1,5 @@
 /* Kernels that `weft calibrate` measures: GEMMs whose weights come from each level of the caches
- * and from memory, convolutions, normalisations and element-wise functions. */
+ * and from memory, convolutions, pooling, attention, normalisations and element-wise functions. */
 #include "tools/compiler/calibrate_measure.h"
 
 #include "base/hash.h"
@@ -14,9 +14,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { RUNS_MAX = 400, RUNS_MIN = 5, LAYERS_MAX = 128, SYMBOLS_MAX = 4, BATCHES = 4 };
+enum {
+    RUNS_MAX = 400,
+    RUNS_MIN = 5,
+    LAYERS_MAX = 128,
+    SYMBOLS_MAX = 4,
+    BATCHES = 4,
+    SUBJECT_MAX = 128
+};
 static const double run_ms = 60;
 
 /* -- Models ----------------------------------------------------------------------------------- */
@@ -31,13 +39,35 @@ static const chain chains[] = {{64, 256, 3e5},    {128, 128, 2e6},   {256, 1024,
                                {512, 512, 14e6},  {384, 1536, 36e6}, {768, 3072, 50e6},
                                {1024, 1024, 4e7}, {2048, 2048, 7e7}};
 
-/* 3 x 3 or 1 x 1 convolutions of a square image, with as many channels out as in. */
+/* Convolutions of a square image with square filters; a group for each channel, or one. */
 typedef struct conv {
-    unsigned channels, size, taps;
+    unsigned in, out, size, taps, stride;
+    bool depthwise;
 } conv;
 
-static const conv convs[] = {{32, 56, 3}, {64, 56, 3}, {128, 28, 3}, {256, 14, 3},
-                             {512, 7, 3}, {64, 56, 1}, {256, 28, 1}, {512, 14, 1}};
+static const conv convs[] = {
+    {32, 32, 56, 3, 1, false},   {64, 64, 56, 3, 1, false},    {128, 128, 28, 3, 1, false},
+    {256, 256, 14, 3, 1, false}, {512, 512, 7, 3, 1, false},   {128, 32, 28, 3, 1, false},
+    {3, 64, 224, 7, 2, false},   {128, 128, 56, 3, 2, false},  {256, 256, 28, 3, 2, false},
+    {64, 64, 56, 1, 1, false},   {64, 256, 56, 1, 1, false},   {256, 64, 56, 1, 1, false},
+    {16, 96, 112, 1, 1, false},  {24, 144, 56, 1, 1, false},   {512, 128, 28, 1, 1, false},
+    {576, 96, 14, 1, 1, false},  {1024, 256, 14, 1, 1, false}, {512, 512, 14, 1, 1, false},
+    {32, 32, 112, 3, 1, true},   {96, 96, 112, 3, 2, true},    {144, 144, 56, 3, 1, true},
+    {240, 240, 28, 5, 1, true},  {384, 384, 14, 3, 1, true},   {960, 960, 7, 3, 1, true}};
+
+/* Pooling of a square image, 3 x 3 or 2 x 2 windows at stride 2. */
+typedef struct pool {
+    unsigned channels, size, taps;
+    const char *op;
+} pool;
+
+static const pool pools[] = {{64, 112, 3, "max_pool"},
+                             {96, 55, 3, "max_pool"},
+                             {128, 56, 2, "average_pool"},
+                             {256, 28, 2, "average_pool"}};
+
+/* Attention over 12 heads of 64, and tokens of a request. */
+static const unsigned attentions[] = {8, 32, 128};
 
 /* Functions over rows of 768. */
 static const char *const functions[] = {"relu %x", "sigmoid %x", "softmax %x {axis = -1}",
@@ -46,7 +76,10 @@ static const char *const functions[] = {"relu %x", "sigmoid %x", "softmax %x {ax
 enum {
     CHAINS = sizeof chains / sizeof chains[0],
     CONVS = sizeof convs / sizeof convs[0],
-    FUNCTIONS = sizeof functions / sizeof functions[0]
+    POOLS = sizeof pools / sizeof pools[0],
+    ATTENTIONS = sizeof attentions / sizeof attentions[0],
+    FUNCTIONS = sizeof functions / sizeof functions[0],
+    MODELS = CHAINS + CONVS + POOLS + ATTENTIONS + FUNCTIONS
 };
 
 static void write_chain(const chain *c, weft_buf *out)
@@ -67,16 +100,62 @@ static void write_chain(const chain *c, weft_buf *out)
     weft_buf_printf(out, "  return \"y\" %%%u\n}\n", count);
 }
 
+/* A subject between 1 x 1 convolutions and relus, so that it gets the layout that it has in
+ * networks: `in` channels of in_size x in_size to `out` of out_size x out_size. Few channels are
+ * read as they are. */
+static void write_between(const char *subject, unsigned in, unsigned in_size, unsigned out,
+                          unsigned out_size, weft_buf *text)
+{
+    enum { FEW = 16 };
+    unsigned at = 0;
+    weft_buf_printf(text,
+                    "weight $a : f32[%u,%u,1,1] = random 2\nweight $z : f32[%u,%u,1,1] = random 3\n"
+                    "graph @g (%%x : f32[?b,%u,%u,%u]) {\n  symbol ?b \"batch\"\n",
+                    in, in, out, out, in, in_size, in_size);
+    if (in >= FEW) {
+        weft_buf_printf(text,
+                        "  %%1 : f32[?b,%u,%u,%u] = conv %%x, $a\n"
+                        "  %%2 : f32[?b,%u,%u,%u] = relu %%1\n",
+                        in, in_size, in_size, in, in_size, in_size);
+        at = 2;
+    }
+    weft_buf_printf(text, "  %%%u : f32[?b,%u,%u,%u] = ", at + 1, out, out_size, out_size);
+    weft_buf_printf(text, subject, at ? "%2" : "%x");
+    weft_buf_printf(text,
+                    "\n  %%%u : f32[?b,%u,%u,%u] = relu %%%u\n"
+                    "  %%%u : f32[?b,%u,%u,%u] = conv %%%u, $z\n  return \"y\" %%%u\n}\n",
+                    at + 2, out, out_size, out_size, at + 1, at + 3, out, out_size, out_size,
+                    at + 2, at + 3);
+}
+
 static void write_conv(const conv *c, weft_buf *out)
 {
+    char subject[SUBJECT_MAX];
+    unsigned pad = c->taps / 2, size = (c->size + 2 * pad - c->taps) / c->stride + 1;
+    snprintf(subject, sizeof subject,
+             "conv %%s, $w {group = %u, pads = [%u, %u, %u, %u], strides = [%u, %u]}",
+             c->depthwise ? c->in : 1, pad, pad, pad, pad, c->stride, c->stride);
+    weft_buf_printf(out, "weight $w : f32[%u,%u,%u,%u] = random 1\n", c->out,
+                    c->depthwise ? 1 : c->in, c->taps, c->taps);
+    write_between(subject, c->in, c->size, c->out, size, out);
+}
+
+static void write_pool(const pool *p, weft_buf *out)
+{
+    char subject[SUBJECT_MAX];
+    snprintf(subject, sizeof subject, "%s %%s {kernel_shape = [%u, %u], strides = [2, 2]}", p->op,
+             p->taps, p->taps);
+    write_between(subject, p->channels, p->size, p->channels, (p->size - p->taps) / 2 + 1, out);
+}
+
+static void write_attention(unsigned tokens, weft_buf *out)
+{
     weft_buf_printf(out,
-                    "weight $w : f32[%u,%u,%u,%u] = random 1\n"
-                    "graph @g (%%x : f32[?b,%u,%u,%u]) {\n  symbol ?b \"batch\"\n"
-                    "  %%1 : f32[?b,%u,%u,%u] = conv %%x, $w {pads = [%u, %u, %u, %u]}\n"
+                    "graph @g (%%x : f32[?b,%u,2304]) {\n  symbol ?b \"batch\"\n"
+                    "  %%1 : f32[?b,%u,768] = attention %%x, %%x, %%x {head_dim = 64, heads = 12, "
+                    "k_offset = 768, q_offset = 0, scale = 0.125, v_offset = 1536}\n"
                     "  return \"y\" %%1\n}\n",
-                    c->channels, c->channels, c->taps, c->taps, c->channels, c->size, c->size,
-                    c->channels, c->size, c->size, c->taps / 2, c->taps / 2, c->taps / 2,
-                    c->taps / 2);
+                    tokens, tokens);
 }
 
 static void write_function(const char *text, weft_buf *out)
@@ -96,10 +175,14 @@ static bool write_model(size_t i, weft_buf *out, int64_t *batch)
     weft_buf_puts(out, "wir 1 graph\nsymbol ?b = [1, 4096]\n");
     if (i < CHAINS)
         write_chain(&chains[i], out);
-    else if (i < CHAINS + CONVS)
-        write_conv(&convs[i - CHAINS], out);
-    else if (i < CHAINS + CONVS + FUNCTIONS)
-        write_function(functions[i - CHAINS - CONVS], out);
+    else if ((i -= CHAINS) < CONVS)
+        write_conv(&convs[i], out);
+    else if ((i -= CONVS) < POOLS)
+        write_pool(&pools[i], out);
+    else if ((i -= POOLS) < ATTENTIONS)
+        write_attention(attentions[i], out);
+    else if ((i -= ATTENTIONS) < FUNCTIONS)
+        write_function(functions[i], out);
     else
         return false;
     return true;
@@ -116,6 +199,7 @@ typedef struct subject {
     weft_arena *arena;
     weft_diag *diag;
     const char *path;
+    double wall_ms, cpu_ms; /* of the measured runs */
 } subject;
 
 static weft_err open_model(subject *s, const weft_buf *text, const int64_t *batch, uint32_t threads)
@@ -137,6 +221,13 @@ static weft_err open_model(subject *s, const weft_buf *text, const int64_t *batc
                              &s->session);
 }
 
+static double cpu_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -155,7 +246,7 @@ static weft_err measure(subject *s, int64_t batch, double *launch_us)
     for (int i = 0; i < 2; i++)
         WEFT_TRY(weft_session_run(s->session, in, p->n_input, s->diag, out, p->n_output));
     weft_session_profile(s->session, true);
-    double start_ms = weft_tool_now_ms();
+    double start_ms = weft_tool_now_ms(), start_cpu_ms = cpu_now_ms();
     while (n_run < RUNS_MAX && (n_run < RUNS_MIN || weft_tool_now_ms() - start_ms < run_ms)) {
         uint32_t n = 0;
         WEFT_TRY(weft_session_run(s->session, in, p->n_input, s->diag, out, p->n_output));
@@ -164,6 +255,8 @@ static weft_err measure(subject *s, int64_t batch, double *launch_us)
             sample[t[i].launch * RUNS_MAX + n_run] = t[i].time_us;
         n_run++;
     }
+    s->wall_ms += weft_tool_now_ms() - start_ms;
+    s->cpu_ms += cpu_now_ms() - start_cpu_ms;
     weft_session_profile(s->session, false);
     for (uint32_t i = 0; i < p->n_launch; i++) {
         qsort(sample + i * RUNS_MAX, n_run, sizeof *sample, by_value);
@@ -230,8 +323,9 @@ static weft_err measure_model(subject *s, size_t model, const weft_buf *text, co
 }
 
 weft_err weft_tool_measure_kernels(uint32_t threads, weft_arena *arena, weft_diag *diag,
-                                   weft_tool_rows *rows)
+                                   weft_tool_rows *rows, double *out_cpu_part)
 {
+    double wall_ms = 0, cpu_ms = 0;
     weft_err err = WEFT_ERR_OK;
     char cores[WEFT_SLICE_NAME_MAX];
     int64_t batch[BATCHES];
@@ -241,8 +335,7 @@ weft_err weft_tool_measure_kernels(uint32_t threads, weft_arena *arena, weft_dia
         subject s = {.diag = diag, .arena = weft_arena_create(0)};
         bool more = write_model(i, &text, batch);
         if (more)
-            weft_tool_progress("measuring kernels, %u threads: %zu of %d", threads, i + 1,
-                               CHAINS + CONVS + FUNCTIONS);
+            weft_tool_progress("measuring kernels, %u threads: %zu of %d", threads, i + 1, MODELS);
         err = !s.arena || text.failed
                   ? WEFT_ERR_NOMEM
                   : weft_tool_make_temporary("weft-calibrate", s.arena, diag, &s.path);
@@ -250,6 +343,8 @@ weft_err weft_tool_measure_kernels(uint32_t threads, weft_arena *arena, weft_dia
             err = weft_slice_make("cpu", cores, diag, &s.slice);
         if (err == WEFT_ERR_OK && more)
             err = measure_model(&s, i, &text, batch, threads, arena, rows);
+        wall_ms += s.wall_ms;
+        cpu_ms += s.cpu_ms;
         weft_session_close(s.session);
         weft_engine_close(s.engine);
         weft_module_destroy(s.m);
@@ -261,5 +356,6 @@ weft_err weft_tool_measure_kernels(uint32_t threads, weft_arena *arena, weft_dia
             break;
     }
     weft_tool_progress(NULL);
+    *out_cpu_part = wall_ms > 0 ? cpu_ms / wall_ms : 1;
     return err;
 }

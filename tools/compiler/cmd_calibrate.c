@@ -36,24 +36,34 @@ static weft_err make_folders(const char *path, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
+/* Part of the time that one thread has its CPU to itself on an idle machine. */
+static const double cpu_part_min = 0.95;
+
 static weft_err calibrate(const options *o, weft_arena *arena, weft_diag *diag)
 {
     weft_tool_machine machine = {.name = "this CPU"};
     weft_tool_rows measured = {0};
     weft_calibration fit;
+    double cpu_part = 1, team_part;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t most = o->threads ? o->threads : cpus > 1 ? (uint32_t)cpus : 1;
     if (!o->output)
         WEFT_TRY(weft_tool_machine_find(diag, &machine));
     double start_ms = weft_tool_now_ms();
-    WEFT_TRY(weft_tool_measure_kernels(1, arena, diag, &measured));
+    WEFT_TRY(weft_tool_measure_kernels(1, arena, diag, &measured, &cpu_part));
     if (most > 1)
-        WEFT_TRY(weft_tool_measure_kernels(most, arena, diag, &measured));
+        WEFT_TRY(weft_tool_measure_kernels(most, arena, diag, &measured, &team_part));
     double took_s = (weft_tool_now_ms() - start_ms) * 1e-3;
     WEFT_TRY(weft_calibration_fit(measured.at, measured.len, weft_gpu_find("cpu"), diag, &fit));
     printf("%s, 1%s%.0u threads, %.0f s\n", machine.name, most > 1 ? " and " : "",
            most > 1 ? most : 0, took_s);
     weft_tool_print_fit(&fit, stdout);
+    if (cpu_part < cpu_part_min)
+        weft_diag_warn(
+            diag, (weft_where){0},
+            "other processes took %.0f %% of the time of one thread: the constants are of a "
+            "busy machine; calibrate again when it is idle",
+            100 * (1 - cpu_part));
     const char *path = o->output ? o->output : machine.path;
     if (!o->output)
         WEFT_TRY(make_folders(path, diag));

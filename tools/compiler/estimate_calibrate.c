@@ -177,8 +177,8 @@ void weft_tool_print_fit(const weft_calibration *c, FILE *to)
     fprintf(to, "%s: %zu measurements\n", c->gpu, c->n_rows);
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++) {
         if (c->fitted[i])
-            fprintf(to, "  %-12s x %.3f  (from %zu measurements)\n", weft_calibration_name(i),
-                    c->scale[i], c->rows[i]);
+            fprintf(to, "  %-12s x %.3f +-%.0f %%  (from %zu measurements)\n",
+                    weft_calibration_name(i), c->scale[i], c->error[i] * 100, c->rows[i]);
         else
             fprintf(to, "  %-12s kept     (%zu measurements of it, %d are needed)\n",
                     weft_calibration_name(i), c->rows[i], WEFT_CALIBRATION_ROWS_MIN);

@@ -2,15 +2,14 @@
  *
  *   # Weft calibration of h200: ...
  *   key,value
- *   calibration,1            version
+ *   calibration,2            version
  *   gpu,h200
  *   rows,1200
- *   launch,0.93              scales of times, one for each constant; 1 is the device's row
- *   ...
+ *   launch,0.93 0.09 -0.12 0.15   of each constant: scale of its times (1 is the device's row),
+ * mean relative
+ *   ...                      error, edges of the 90 % band (log2 of measured over predicted)
  *   error_before,0.21        mean relative errors; error_after is held out, 0: not enough shapes
  *   error_after,0.09
- *   band_lo,-0.12            90 % band: log2 of measured over predicted; may be missing
- *   band_hi,0.15
  *   fitted,launch product    constants that had enough rows
  */
 #include "tools/profile/calibration_file.h"
@@ -23,8 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 1 << 16, VERSION = 1 };
-static const double scale_min = 0.1, scale_max = 10, edge_max = 20;
+enum { FILE_BYTES_MAX = 1 << 16, VERSION = WEFT_CALIBRATION_VERSION };
+#define SCALE_MIN 0.1
+#define SCALE_MAX 10
+#define EDGE_MAX  20
 
 /* -- Writing ---------------------------------------------------------------------------------- */
 
@@ -36,10 +37,10 @@ weft_err weft_tool_calibration_save(const weft_calibration *c, const char *path,
                     "measurements\nkey,value\ncalibration,%d\ngpu,%s\nrows,%zu\n",
                     c->gpu, c->n_rows, VERSION, c->gpu, c->n_rows);
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
-        weft_buf_printf(&text, "%s,%.9g\n", weft_calibration_name(i), c->scale[i]);
-    weft_buf_printf(&text,
-                    "error_before,%.6g\nerror_after,%.6g\nband_lo,%.6g\nband_hi,%.6g\nfitted,",
-                    c->error_before, c->held_out ? c->error_after : 0, c->edge[0], c->edge[1]);
+        weft_buf_printf(&text, "%s,%.9g %.6g %.6g %.6g\n", weft_calibration_name(i), c->scale[i],
+                        c->error[i], c->edge[i][0], c->edge[i][1]);
+    weft_buf_printf(&text, "error_before,%.6g\nerror_after,%.6g\nfitted,", c->error_before,
+                    c->held_out ? c->error_after : 0);
     bool first = true;
     for (int i = 0; i < WEFT_CALIBRATION_CONSTANTS; i++)
         if (c->fitted[i]) {
@@ -54,21 +55,11 @@ weft_err weft_tool_calibration_save(const weft_calibration *c, const char *path,
 
 /* -- Reading ---------------------------------------------------------------------------------- */
 
-enum {
-    KEY_VERSION,
-    KEY_GPU,
-    KEY_ROWS,
-    KEY_BEFORE,
-    KEY_AFTER,
-    KEY_LO,
-    KEY_HI,
-    KEY_FITTED,
-    KEY_SCALE
-};
+enum { KEY_VERSION, KEY_GPU, KEY_ROWS, KEY_BEFORE, KEY_AFTER, KEY_FITTED, KEY_SCALE };
 enum { KEYS = KEY_SCALE + WEFT_CALIBRATION_CONSTANTS };
 
-static const char *const key_name[KEY_SCALE] = {"calibration", "gpu",     "rows",    "error_before",
-                                                "error_after", "band_lo", "band_hi", "fitted"};
+static const char *const key_name[KEY_SCALE] = {"calibration",  "gpu",         "rows",
+                                                "error_before", "error_after", "fitted"};
 
 static const char *name_of(int key)
 {
@@ -103,6 +94,27 @@ static bool read_fitted(const char *text, weft_calibration *c)
     return true;
 }
 
+/* "0.93 0.09 -0.12 0.15": scale, error, edges of the band. */
+static bool read_constant(const char *text, int i, weft_calibration *c)
+{
+    enum { NUMBERS = 4, NUMBER_BYTES = 32 };
+    static const double lo[NUMBERS] = {SCALE_MIN, 0, -EDGE_MAX, 0};
+    static const double hi[NUMBERS] = {SCALE_MAX, 1e6, 0, EDGE_MAX};
+    double *const out[NUMBERS] = {&c->scale[i], &c->error[i], &c->edge[i][0], &c->edge[i][1]};
+    for (int k = 0; k < NUMBERS; k++) {
+        char number[NUMBER_BYTES];
+        size_t len = strcspn(text, " ");
+        if (len >= sizeof number)
+            return false;
+        memcpy(number, text, len);
+        number[len] = 0;
+        if (!read_number(number, lo[k], hi[k], out[k]))
+            return false;
+        text += len + (text[len] == ' ');
+    }
+    return !*text;
+}
+
 static bool read_value(int key, const char *text, weft_calibration *c)
 {
     double x = 0;
@@ -126,14 +138,10 @@ static bool read_value(int key, const char *text, weft_calibration *c)
             return false;
         c->held_out = c->error_after > 0;
         return true;
-    case KEY_LO:
-        return read_number(text, -edge_max, 0, &c->edge[0]);
-    case KEY_HI:
-        return read_number(text, 0, edge_max, &c->edge[1]);
     case KEY_FITTED:
         return read_fitted(text, c);
     default:
-        return read_number(text, scale_min, scale_max, &c->scale[key - KEY_SCALE]);
+        return read_constant(text, key - KEY_SCALE, c);
     }
 }
 
@@ -174,7 +182,7 @@ static weft_err read_rows(weft_csv *rows, weft_diag *diag, weft_calibration *c)
         WEFT_TRY(read_row(rows, seen, c, diag));
     }
     for (int key = 0; key < KEYS; key++)
-        if (!seen[key] && key != KEY_LO && key != KEY_HI)
+        if (!seen[key])
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->where.file},
                                    "calibration: '%s' is missing", name_of(key));
     return WEFT_ERR_OK;

@@ -2,8 +2,8 @@
  *
  * The file is ${XDG_STATE_HOME:-~/.local/state}/weft/calibration-ID.csv, in the form of
  * calibration_file.h. ID is a hash of what /proc/cpuinfo says of the CPU (vendor, family, model,
- * stepping, name, cache) and of the number of CPUs, so that a home folder that several machines
- * share has one file for each kind of machine. */
+ * stepping, name, cache), of the number of CPUs and of the version of the form, so that a home
+ * folder that several machines share has one file for each kind of machine. */
 #ifndef WEFT_TOOLS_MACHINE_CALIBRATION_H
 #define WEFT_TOOLS_MACHINE_CALIBRATION_H
 
