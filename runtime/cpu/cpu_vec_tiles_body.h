@@ -111,12 +111,13 @@ static void dots(float *out, size_t out_stride, const float *x, size_t x_stride,
 static void patch(float *y, size_t y_stride, size_t rows, const float *x, const float *value,
                   const int32_t *tap, const int32_t *first, size_t n)
 {
+    /* A vector by name: the compiler would make the few elements of a feature the vector. */
+    typedef float column __attribute__((vector_size(WEFT_VEC_ROWS * sizeof(float))));
     for (size_t f = 0; f < n; f++) {
-        float a[WEFT_VEC_ROWS] = {0};
+        column a = {0}, from;
         for (int32_t i = first[f]; i < first[f + 1]; i++) {
-            const float *from = x + (size_t)tap[i] * WEFT_VEC_ROWS, by = value[i];
-            for (int r = 0; r < WEFT_VEC_ROWS; r++)
-                a[r] += from[r] * by;
+            memcpy(&from, x + (size_t)tap[i] * WEFT_VEC_ROWS, sizeof from);
+            a += from * value[i];
         }
         for (size_t r = 0; r < rows; r++)
             y[r * y_stride + f] = a[r];
