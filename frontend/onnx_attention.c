@@ -124,7 +124,8 @@ static weft_err arrange(attention *a)
     a->heads = q->dim[1];
     a->rows = q->dim[2];
     a->cols = k->dim[2];
-    bool known = weft_dim_is_const(a->heads) && weft_dim_is_const(k->dim[1]) && k->dim[1] > 0;
+    bool known = weft_dim_is_const(a->heads) && weft_dim_is_const(k->dim[1]) && a->heads > 0 &&
+                 k->dim[1] > 0;
     if (a->heads != k->dim[1] && (!known || a->heads % k->dim[1] != 0))
         return weft_onnx__fail(a->b.c, WEFT_ERR_INPUT, "%lld heads of queries, %lld of keys",
                                (long long)a->heads, (long long)k->dim[1]);
