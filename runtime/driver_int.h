@@ -132,6 +132,7 @@ struct weft_driver {
     /* Bytes of packed or loaded weights. May be NULL: none. */
     uint64_t (*packed_bytes)(weft_engine *engine);
     const weft_device_ops *device_ops; /* NULL: activations are in host memory */
+    bool slices_batches; /* large batches run a few rows at a time: kernels share a cache */
 };
 
 /* Counters of weight memory while a model is prepared without reading or packing weights

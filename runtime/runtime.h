@@ -116,6 +116,7 @@ WEFT_MUST_USE weft_err weft_session_time_device(weft_session *session, uint32_t 
 
 /* Memory of a session at the sizes of its last run; zero before the first run. */
 typedef struct weft_session_memory {
+    int64_t rows;           /* of the batch that ran at a time; 0: all */
     bool planned;           /* the bundle's offsets are used */
     uint64_t arena_bytes;   /* of values; the bundle's figure when `planned` */
     uint64_t total_bytes;   /* arena_bytes plus scratch memory, copies of outputs, and bodies */

@@ -206,4 +206,5 @@ const weft_driver weft_driver_cpu = {
     .end = end_cpu,
     .lost_nan = lost_nan,
     .packed_bytes = weft_cpu__packed_bytes,
+    .slices_batches = true,
 };

@@ -83,6 +83,7 @@ void weft_session_close(weft_session *session)
     weft_dynamic_shape__reset(session);
     for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
         weft_specialisation__destroy(session, session->spec[i]);
+    weft_batch_slices__free(session);
     weft_engine__release(session->engine, &session->own_memory);
     if (session->engine->driver->device_ops)
         weft_session__close_device(session);
@@ -130,7 +131,6 @@ static weft_err run_profiled(weft_session *s, weft_specialisation *spec, weft_di
                              : l->joined  ? "joined"
                                           : "view";
     }
-    s->n_profiled++;
     return WEFT_ERR_OK;
 }
 
@@ -274,12 +274,37 @@ static weft_err run_or_repeat(weft_session *s, const weft_tensor *in, weft_diag 
     return err;
 }
 
+static weft_err run_whole(weft_session *s, const weft_tensor *in, weft_diag *diag, weft_tensor *out)
+{
+    weft_specialisation *spec;
+    WEFT_TRY(run_or_repeat(s, in, diag, &spec));
+    if (s->engine->driver->device_ops)
+        return weft_session__run_device(s, spec, in, diag, out);
+    give_outputs(s, spec, out);
+    return WEFT_ERR_OK;
+}
+
+/* The symbols have the sizes of the whole batch before and afterwards. */
+static weft_err run_slices(weft_session *s, int64_t rows, const weft_tensor *in, weft_diag *diag,
+                           weft_tensor *out)
+{
+    int64_t *batch = &s->symbol[s->program->batch_symbol], all = *batch;
+    weft_err err = weft_batch_slices__start(s);
+    for (int64_t begin = 0; err == WEFT_ERR_OK && begin < all; begin += rows) {
+        *batch = all - begin < rows ? all - begin : rows;
+        weft_batch_slices__cut(s, in, begin, *batch);
+        err = run_whole(s, s->slices.in, diag, s->slices.out);
+        if (err == WEFT_ERR_OK)
+            err = weft_batch_slices__gather(s, begin, *batch, all, diag, out);
+    }
+    *batch = all;
+    return err;
+}
+
 weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t n_in,
                           weft_diag *diag, weft_tensor *out, uint32_t n_out)
 {
     weft_session *s = session;
-    weft_specialisation *spec;
-
     WEFT_TRY(weft_bundle_bind(s->program, in, n_in, s->symbol, diag));
     for (uint32_t i = 0; i < n_in; i++)
         if (!in[i].data && weft_tensor_numel(&in[i]) > 0)
@@ -293,13 +318,12 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     s->stop_us = limit_us > 0 ? weft_session__now_us() + limit_us : 0;
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    weft_err err = run_or_repeat(s, in, diag, &spec);
-    if (err == WEFT_ERR_OK && s->engine->driver->device_ops)
-        err = weft_session__run_device(s, spec, in, diag, out);
-    else if (err == WEFT_ERR_OK)
-        give_outputs(s, spec, out);
+    int64_t rows = weft_batch_slices__rows(s, s->symbol);
+    s->slices.last = rows;
+    weft_err err = rows ? run_slices(s, rows, in, diag, out) : run_whole(s, in, diag, out);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
+    s->n_profiled += s->profile && err == WEFT_ERR_OK && !s->engine->driver->device_ops;
     return err;
 }
 
@@ -330,22 +354,35 @@ static weft_err ready_body(weft_session *s)
     return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;
 }
 
-static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)
+/* Prepares the sizes that s->symbol has. */
+static weft_err ready_sizes(weft_session *s, weft_diag *diag)
 {
     weft_specialisation *spec;
+    WEFT_TRY(weft_specialisation__get(s, s->symbol, diag, &spec));
+    WEFT_TRY(weft_specialisation__bind(s, spec, diag));
+    if (s->engine->driver->device_ops)
+        WEFT_TRY(weft_specialisation__record_graph(s, spec, diag));
+    s->diag = diag;
+    return weft_nested__ready(s, spec);
+}
+
+static weft_err ready_slices(weft_session *s, int64_t rows, weft_diag *diag)
+{
+    int64_t *batch = &s->symbol[s->program->batch_symbol], rest = *batch % rows;
+    *batch = rows;
+    WEFT_TRY(ready_sizes(s, diag));
+    *batch = rest;
+    return rest ? ready_sizes(s, diag) : WEFT_ERR_OK;
+}
+
+static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)
+{
+    for (uint32_t i = 0; i < s->n_symbol; i++)
+        s->symbol[i] = i < s->program->n_symbol ? symbol[i] : -1;
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    weft_err err = weft_specialisation__get(s, symbol, diag, &spec);
-    if (err == WEFT_ERR_OK)
-        err = weft_specialisation__bind(s, spec, diag);
-    if (err == WEFT_ERR_OK && s->engine->driver->device_ops)
-        err = weft_specialisation__record_graph(s, spec, diag);
-    if (err == WEFT_ERR_OK) {
-        for (uint32_t i = 0; i < s->n_symbol; i++)
-            s->symbol[i] = i < s->program->n_symbol ? symbol[i] : -1;
-        s->diag = diag;
-        err = weft_nested__ready(s, spec);
-    }
+    int64_t rows = weft_batch_slices__rows(s, s->symbol);
+    weft_err err = rows ? ready_slices(s, rows, diag) : ready_sizes(s, diag);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);
     return err;

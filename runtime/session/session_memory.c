@@ -12,9 +12,11 @@ void weft_session_get_memory(const weft_session *session, weft_session_memory *o
     *out = (weft_session_memory){0};
     if (session->now)
         *out =
-            (weft_session_memory){.planned = session->now->planned,
+            (weft_session_memory){.rows = session->slices.last,
+                                  .planned = session->now->planned,
                                   .arena_bytes = session->now->arena_bytes,
-                                  .total_bytes = session->now->bytes + weft_nested__bytes(session)};
+                                  .total_bytes = session->now->bytes + weft_nested__bytes(session) +
+                                                 session->slices.memory.bytes};
     if (e->driver->packed_bytes)
         out->packed_bytes = e->driver->packed_bytes(session->engine);
 }

@@ -43,6 +43,61 @@ static void test_session__any_batch_inside_the_range(void **state)
     finish_world(&w);
 }
 
+/* Rows of 2^18 floats, x -> relu -> sigmoid: a launch of more than four rows exceeds the 8 MiB up
+ * to which a batch runs as a whole. */
+static void test_session__large_batches_run_in_slices(void **state)
+{
+    (void)state;
+    enum { ROW = 1 << 18 };
+    static const struct {
+        int64_t batch, rows;
+    } row[] = {{1, 0}, {4, 0}, {5, 4}, {8, 4}, {9, 4}, {3, 0}, {9, 4}};
+    world w;
+    init_world(&w);
+    weft_dim batch = weft_dim_symbol(w.pool, "batch", 1, 40);
+    w.symbol[0] = (weft_bundle_symbol){.name = "batch", .lo = 1, .hi = 40};
+    w.program.n_symbol = 1;
+    w.program.batch_symbol = 0;
+    int64_t one[2] = {1, ROW}, d[2] = {batch, ROW};
+    uint32_t x = add_input(&w, make_tensor(&w, WEFT_DTYPE_F32, 2, one));
+    w.value[x - 1].type.dim[0] = batch;
+    uint32_t a = add_value(&w, WEFT_DTYPE_F32, 0, 2, d), y = add_value(&w, WEFT_DTYPE_F32, 0, 2, d);
+    add_launch(&w, WEFT_OP_RELU, (weft_attrs){0}, &x, 1, a);
+    add_launch(&w, WEFT_OP_SIGMOID, (weft_attrs){0}, &a, 1, y);
+    add_output(&w, y);
+    add_output(&w, x);
+    add_output(&w, a);
+    open_world(&w, 1);
+    for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
+        uint32_t n;
+        weft_session_memory memory;
+        int64_t n_el = row[r].batch * ROW, dim[2] = {row[r].batch, ROW};
+        weft_tensor t = make_tensor(&w, WEFT_DTYPE_F32, 2, dim), got[3], dims = t;
+        float *in = t.data;
+        for (int64_t i = 0; i < n_el; i++)
+            in[i] = (float)((i * 7 + i / ROW) % 1001 - 500) / 100;
+        in[n_el - 1] = NAN;
+        dims.data = NULL;
+        weft_session_skip(w.session, r % 2 ? 4 : 0);
+        assert_int_equal(weft_session_prepare(w.session, &dims, 1, w.diag), WEFT_ERR_OK);
+        weft_session_profile(w.session, true);
+        assert_int_equal(weft_session_run(w.session, &t, 1, w.diag, got, 3), WEFT_ERR_OK);
+        weft_session_get_memory(w.session, &memory);
+        assert_int_equal(memory.rows, row[r].rows);
+        assert_true(weft_session_times(w.session, &n)[1].time_us > 0);
+        assert_int_equal(got[0].dim[0], row[r].batch);
+        assert_memory_equal(got[1].data, in, weft_tensor_bytes(&t));
+        assert_int_equal(weft_tensor_numel(&got[2]), r % 2 ? 0 : n_el);
+        const float *b = got[0].data, *relu = got[2].data;
+        for (int64_t i = 0; i < n_el; i++) {
+            float want = in[i] > 0 ? in[i] : 0;
+            assert_true(i == n_el - 1 ? isnan(b[i]) : fabsf(b[i] - 1 / (1 + expf(-want))) < 1e-5f);
+            assert_true(r % 2 || (i == n_el - 1 ? isnan(relu[i]) : relu[i] == want));
+        }
+    }
+    finish_world(&w);
+}
+
 /* x -> relu -> (exp, sigmoid): what only an unwanted output needs does not run. */
 static void test_session__skips_what_nobody_asks_for(void **state)
 {
@@ -281,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_session__any_batch_inside_the_range),
+        cmocka_unit_test(test_session__large_batches_run_in_slices),
         cmocka_unit_test(test_session__skips_what_nobody_asks_for),
         cmocka_unit_test(test_session__shapes_that_data_tells),
         cmocka_unit_test(test_session__joins_without_copies),
