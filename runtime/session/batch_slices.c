@@ -104,18 +104,18 @@ static int64_t choose_rows(const weft_session *s, int64_t *symbol)
     return whole.spilled > weight_cost * again ? rows : 0;
 }
 
-int64_t weft_batch_slices__rows(weft_session *s, int64_t *symbol)
+int64_t weft_slicing__rows(weft_session *s, int64_t *symbol)
 {
     const weft_bundle_program *p = s->program;
-    weft_batch_slices *slices = &s->slices;
+    weft_slicing *slices = &s->slices;
     size_t bytes = p->n_symbol * sizeof *symbol;
     if (p->batch_symbol >= p->n_symbol || p->n_require || !s->engine->driver->slices_batches)
         return 0;
-    for (uint32_t i = 0; i < WEFT_BATCH_SLICES_MAX; i++)
+    for (uint32_t i = 0; i < WEFT_SLICING_MAX; i++)
         if (slices->symbol[i] && memcmp(slices->symbol[i], symbol, bytes) == 0)
             return slices->rows[i];
     int64_t rows = choose_rows(s, symbol);
-    uint32_t at = slices->next++ % WEFT_BATCH_SLICES_MAX;
+    uint32_t at = slices->next++ % WEFT_SLICING_MAX;
     if (!slices->symbol[at])
         slices->symbol[at] = malloc(bytes);
     /* Without memory it is decided again the next time. */
@@ -132,9 +132,9 @@ static uint64_t row_bytes(const weft_tensor *t)
     return t->dim[0] > 0 ? weft_tensor_bytes(t) / (uint64_t)t->dim[0] : 0;
 }
 
-weft_err weft_batch_slices__start(weft_session *s)
+weft_err weft_slicing__start(weft_session *s)
 {
-    weft_batch_slices *slices = &s->slices;
+    weft_slicing *slices = &s->slices;
     if (!slices->in)
         slices->in = calloc((size_t)s->program->n_input + 1, sizeof *slices->in);
     if (!slices->out)
@@ -142,7 +142,7 @@ weft_err weft_batch_slices__start(weft_session *s)
     return slices->in && slices->out ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
-void weft_batch_slices__cut(weft_session *s, const weft_tensor *in, int64_t begin, int64_t rows)
+void weft_slicing__cut(weft_session *s, const weft_tensor *in, int64_t begin, int64_t rows)
 {
     for (uint32_t i = 0; i < s->program->n_input; i++) {
         weft_tensor *to = &s->slices.in[i];
@@ -194,8 +194,8 @@ static weft_err place_outputs(weft_session *s, int64_t all, weft_diag *diag, wef
     return WEFT_ERR_OK;
 }
 
-weft_err weft_batch_slices__gather(weft_session *s, int64_t begin, int64_t rows, int64_t all,
-                                   weft_diag *diag, weft_tensor *out)
+weft_err weft_slicing__gather(weft_session *s, int64_t begin, int64_t rows, int64_t all,
+                              weft_diag *diag, weft_tensor *out)
 {
     if (begin == 0)
         WEFT_TRY(place_outputs(s, all, diag, out));
@@ -213,10 +213,10 @@ weft_err weft_batch_slices__gather(weft_session *s, int64_t begin, int64_t rows,
     return WEFT_ERR_OK;
 }
 
-void weft_batch_slices__free(weft_session *s)
+void weft_slicing__free(weft_session *s)
 {
     weft_engine__release(s->engine, &s->slices.memory);
-    for (uint32_t i = 0; i < WEFT_BATCH_SLICES_MAX; i++)
+    for (uint32_t i = 0; i < WEFT_SLICING_MAX; i++)
         free(s->slices.symbol[i]);
     free(s->slices.in);
     free(s->slices.out);

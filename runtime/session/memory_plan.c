@@ -75,7 +75,7 @@ weft_err weft_memory_plan_make(weft_bundle *bundle, const char *model, const int
             engine->driver->begin(engine);
         if (session->program->n_symbol)
             memcpy(session->symbol, symbol, session->program->n_symbol * sizeof *symbol);
-        int64_t rows = weft_batch_slices__rows(session, session->symbol);
+        int64_t rows = weft_slicing__rows(session, session->symbol);
         if (rows) {
             slices = (double)symbol[session->program->batch_symbol] / (double)rows;
             session->symbol[session->program->batch_symbol] = rows;

@@ -83,7 +83,7 @@ void weft_session_close(weft_session *session)
     weft_dynamic_shape__reset(session);
     for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
         weft_specialisation__destroy(session, session->spec[i]);
-    weft_batch_slices__free(session);
+    weft_slicing__free(session);
     weft_engine__release(session->engine, &session->own_memory);
     if (session->engine->driver->device_ops)
         weft_session__close_device(session);
@@ -289,13 +289,13 @@ static weft_err run_slices(weft_session *s, int64_t rows, const weft_tensor *in,
                            weft_tensor *out)
 {
     int64_t *batch = &s->symbol[s->program->batch_symbol], all = *batch;
-    weft_err err = weft_batch_slices__start(s);
+    weft_err err = weft_slicing__start(s);
     for (int64_t begin = 0; err == WEFT_ERR_OK && begin < all; begin += rows) {
         *batch = all - begin < rows ? all - begin : rows;
-        weft_batch_slices__cut(s, in, begin, *batch);
+        weft_slicing__cut(s, in, begin, *batch);
         err = run_whole(s, s->slices.in, diag, s->slices.out);
         if (err == WEFT_ERR_OK)
-            err = weft_batch_slices__gather(s, begin, *batch, all, diag, out);
+            err = weft_slicing__gather(s, begin, *batch, all, diag, out);
     }
     *batch = all;
     return err;
@@ -318,7 +318,7 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
     s->stop_us = limit_us > 0 ? weft_session__now_us() + limit_us : 0;
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    int64_t rows = weft_batch_slices__rows(s, s->symbol);
+    int64_t rows = weft_slicing__rows(s, s->symbol);
     s->slices.last = rows;
     weft_err err = rows ? run_slices(s, rows, in, diag, out) : run_whole(s, in, diag, out);
     if (s->engine->driver->end)
@@ -381,7 +381,7 @@ static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *di
         s->symbol[i] = i < s->program->n_symbol ? symbol[i] : -1;
     if (s->engine->driver->begin)
         s->engine->driver->begin(s->engine);
-    int64_t rows = weft_batch_slices__rows(s, s->symbol);
+    int64_t rows = weft_slicing__rows(s, s->symbol);
     weft_err err = rows ? ready_slices(s, rows, diag) : ready_sizes(s, diag);
     if (s->engine->driver->end)
         s->engine->driver->end(s->engine);

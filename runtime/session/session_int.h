@@ -106,15 +106,15 @@ typedef struct weft_body_ops {
 } weft_body_ops;
 
 /* Of a batch that runs in slices (batch_slices.c). */
-enum { WEFT_BATCH_SLICES_MAX = 8 };
-typedef struct weft_batch_slices {
-    int64_t *symbol[WEFT_BATCH_SLICES_MAX]; /* sizes decided lately, and the rows of a slice */
-    int64_t rows[WEFT_BATCH_SLICES_MAX];    /* 0: not divided */
+enum { WEFT_SLICING_MAX = 8 };
+typedef struct weft_slicing {
+    int64_t *symbol[WEFT_SLICING_MAX]; /* sizes decided lately, and the rows of a slice */
+    int64_t rows[WEFT_SLICING_MAX];    /* 0: not divided */
     uint32_t next;
     int64_t last;          /* rows of a slice of the last run; 0: it was not divided */
     weft_tensor *in, *out; /* of the slice */
     weft_memory memory;    /* outputs of the whole batch */
-} weft_batch_slices;
+} weft_slicing;
 
 struct weft_session {
     weft_engine *engine;
@@ -143,7 +143,7 @@ struct weft_session {
     double stop_us; /* the run in progress ends at this time of weft_session__now_us; 0: none */
     uint64_t skip;  /* outputs that are not wanted: weft_session_skip */
     bool *idle;     /* per launch: not to be run; NULL: all are */
-    weft_batch_slices slices;
+    weft_slicing slices;
     /* Profile. */
     bool keep_nan; /* the run is repeated because its kernels lost NaN */
     bool profile;
@@ -195,15 +195,15 @@ WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_specialisa
                                                 weft_tensor *out);
 /* Rows of the batch that should run at a time at these values of the symbols, fewer than it has; 0:
  * it should not be divided. `symbol` is unchanged afterwards. */
-int64_t weft_batch_slices__rows(weft_session *s, int64_t *symbol);
+int64_t weft_slicing__rows(weft_session *s, int64_t *symbol);
 /* Allocates what the following two need. */
-WEFT_MUST_USE weft_err weft_batch_slices__start(weft_session *s);
+WEFT_MUST_USE weft_err weft_slicing__start(weft_session *s);
 /* s->slices.in: rows [begin, begin + rows) of the inputs. */
-void weft_batch_slices__cut(weft_session *s, const weft_tensor *in, int64_t begin, int64_t rows);
+void weft_slicing__cut(weft_session *s, const weft_tensor *in, int64_t begin, int64_t rows);
 /* Adds s->slices.out, these rows of `all`, to the outputs `out`, whose memory the session owns. */
-WEFT_MUST_USE weft_err weft_batch_slices__gather(weft_session *s, int64_t begin, int64_t rows,
-                                                 int64_t all, weft_diag *diag, weft_tensor *out);
-void weft_batch_slices__free(weft_session *s);
+WEFT_MUST_USE weft_err weft_slicing__gather(weft_session *s, int64_t begin, int64_t rows,
+                                            int64_t all, weft_diag *diag, weft_tensor *out);
+void weft_slicing__free(weft_session *s);
 void weft_launch__to_operand(const weft_slot *slot, weft_operand *out);
 WEFT_MUST_USE weft_err weft_dynamic_shape__run(weft_session *s, weft_specialisation *spec,
                                                uint32_t launch, weft_diag *diag);
