@@ -147,13 +147,17 @@ static void print_parting(const weft_tool_parting *p)
 
 static void print_verdict(const comparison *c, const char *name, const weft_tool_verdict *verdict)
 {
-    uint32_t worst = 0;
+    uint32_t worst = UINT32_MAX;
     if (verdict->why) {
         printf("  %-11s %s: %s\n", name, verdict->is_absent ? "not run" : "FAILS", verdict->why);
         return;
     }
     for (uint32_t i = 0; i < c->ports->n_output; i++)
-        worst = verdict->difference[i] > verdict->difference[worst] ? i : worst;
+        if (!isnan(verdict->difference[i]) &&
+            (worst == UINT32_MAX || verdict->difference[i] > verdict->difference[worst]))
+            worst = i;
+    if (worst == UINT32_MAX)
+        return;
     printf("  %-11s %s, largest relative difference %.3g%s%s%s\n", name,
            verdict->agrees ? "agrees" : "DIFFERS", verdict->difference[worst],
            c->ports->n_output > 1 ? " (" : "",
@@ -181,9 +185,10 @@ static json_t *json_verdict(const comparison *c, const char *name, const weft_to
 {
     json_t *outputs = json_array();
     for (uint32_t i = 0; !verdict->why && i < c->ports->n_output; i++)
-        json_array_append_new(outputs,
-                              json_pack("{s:s, s:o}", "name", c->ports->output[i], "difference",
-                                        json_difference(verdict->difference[i])));
+        if (!isnan(verdict->difference[i]))
+            json_array_append_new(outputs,
+                                  json_pack("{s:s, s:o}", "name", c->ports->output[i], "difference",
+                                            json_difference(verdict->difference[i])));
     return json_pack("{s:s, s:s, s:s?, s:o, s:o}", "driver", name, "verdict",
                      verdict->is_absent ? "not run"
                      : verdict->why     ? "fails"
@@ -225,6 +230,8 @@ static weft_err compare_expected(comparison *c, const weft_tensor *want, json_t 
     const weft_tool_bindings *list = &c->o->expect;
     double *difference = weft_arena_array(arena, (size_t)c->ports->n_output + 1, sizeof(double));
     weft_tool_verdict verdict = {.difference = difference, .agrees = true};
+    for (uint32_t i = 0; i < c->ports->n_output; i++)
+        difference[i] = NAN;
     for (size_t i = 0; i < list->n; i++) {
         weft_tensor given = {0};
         uint32_t at = 0;
@@ -256,7 +263,7 @@ static weft_err compare_case(comparison *c, const weft_tensor *in)
     WEFT_TRY(compare_expected(c, want, drivers));
     for (size_t i = 0; i < c->o->n_way; i++) {
         weft_tool_verdict verdict;
-        WEFT_TRY(weft_tool_verify_way(c->v, c->o->way[i], in, want, &verdict));
+        WEFT_TRY(weft_tool_verify_way(c->v, c->o->way[i], c->ports->n_output, in, want, &verdict));
         tell(c, drivers, c->o->way[i]->name, &verdict);
     }
     return WEFT_ERR_OK;

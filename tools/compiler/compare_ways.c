@@ -408,13 +408,10 @@ static weft_err find_parting(const weft_tool_verify *v, const weft_tool_way *way
 
 /* -- The verdict ------------------------------------------------------------------------------ */
 
-static weft_err judge(trial *t, const weft_tensor *want, weft_tool_verdict *out)
+static weft_err judge(trial *t, uint32_t n, const weft_tensor *want, weft_tool_verdict *out)
 {
-    uint32_t n = 0, worst = 0;
+    uint32_t worst = 0;
     weft_tool_progress("%s: %s", t->v->file, t->way->name);
-    weft_tool_ports ports;
-    WEFT_TRY(weft_tool_verify_ports(t->v, &ports));
-    n = ports.n_output;
     weft_tensor *got = weft_arena_array(t->arena, (size_t)n + 1, sizeof *got);
     double *difference = weft_arena_array(t->v->arena, (size_t)n + 1, sizeof *difference);
     WEFT_TRY(compute(t, whole, got));
@@ -430,14 +427,14 @@ static weft_err judge(trial *t, const weft_tensor *want, weft_tool_verdict *out)
 }
 
 weft_err weft_tool_verify_way(const weft_tool_verify *v, const weft_tool_way *way,
-                              const weft_tensor *in, const weft_tensor *want,
+                              uint32_t n_output, const weft_tensor *in, const weft_tensor *want,
                               weft_tool_verdict *out)
 {
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     trial t = {.v = v, .way = way, .in = in, .arena = arena, .diag = diag};
     *out = (weft_tool_verdict){.way = way};
-    weft_err err = diag && arena ? judge(&t, want, out) : WEFT_ERR_NOMEM;
+    weft_err err = diag && arena ? judge(&t, n_output, want, out) : WEFT_ERR_NOMEM;
     if (err != WEFT_ERR_OK && err != WEFT_ERR_NOMEM) {
         out->is_absent = t.m == NULL && way->is_gpu;
         out->agrees = false;

@@ -51,7 +51,7 @@ typedef struct weft_tool_verdict {
     const weft_tool_way *way;
     const char *why;          /* why there is no answer; NULL: there is one */
     bool is_absent;           /* no answer because the machine lacks the device */
-    const double *difference; /* of each output */
+    const double *difference; /* of each output; NaN: it was not compared */
     bool agrees;
     const weft_tool_parting *parting; /* NULL: it agrees, or no value was found */
 } weft_tool_verdict;
@@ -67,7 +67,7 @@ WEFT_MUST_USE weft_err weft_tool_verify_reference(const weft_tool_verify *v, con
 /* Computes the model in this way and compares; looks for the first value that differs. Fails only
  * without memory: what goes wrong in the way is part of the verdict. */
 WEFT_MUST_USE weft_err weft_tool_verify_way(const weft_tool_verify *v, const weft_tool_way *way,
-                                            const weft_tensor *in, const weft_tensor *want,
-                                            weft_tool_verdict *out);
+                                            uint32_t n_output, const weft_tensor *in,
+                                            const weft_tensor *want, weft_tool_verdict *out);
 
 #endif
