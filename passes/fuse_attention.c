@@ -61,6 +61,12 @@ static const int64_t swap_sequence[3] = {1, 0, 2};
 static const int64_t swap_sequence_and_last[3] = {1, 2, 0};
 static const int64_t sequence_first[4] = {2, 0, 1, 3};
 
+/* Whether the operator takes heads of these sizes (ops/attention.c). */
+static bool has_sizes(const projection *p)
+{
+    return p->heads >= 1 && p->dim >= 1 && p->heads <= INT16_MAX && p->dim <= INT16_MAX;
+}
+
 /* reshape from [b, s, h*d] to [b, s, h, d] */
 static bool unsplit_heads(const weft_module *m, weft_val v4, projection *out)
 {
@@ -112,9 +118,11 @@ static bool gathered_part(const weft_module *m, weft_val v, projection *out)
     if (from->rank != 3 || to->rank != 5 || from->dim[0] != to->dim[0] ||
         from->dim[1] != to->dim[1] || !weft_dim_is_const(to->dim[2]) ||
         !weft_dim_is_const(to->dim[3]) || !weft_dim_is_const(to->dim[4]) || part < 0 ||
-        part >= (double)to->dim[2] || weft_val_ttype(m, v)->rank != 4)
+        part >= (double)to->dim[2] || part > INT32_MAX || weft_val_ttype(m, v)->rank != 4)
         return false;
     *out = (projection){.x = x, .heads = to->dim[3], .dim = to->dim[4]};
+    if (!has_sizes(out))
+        return false;
     out->offset = (int64_t)part * out->heads * out->dim;
     return true;
 }
@@ -223,7 +231,7 @@ static bool match_score(weft_module *m, weft_val score, attention *a)
     while (take_scale(m, &q, &a->scale) || take_scale(m, &k, &a->scale))
         ;
     return match_heads(m, q, false, &a->q) && match_heads(m, k, !trans_b, &a->k) &&
-           a->k.heads == a->q.heads && a->k.dim == a->q.dim;
+           has_sizes(&a->q) && a->k.heads == a->q.heads && a->k.dim == a->q.dim;
 }
 
 static weft_dim batch_of(const weft_module *m, const projection *p)
