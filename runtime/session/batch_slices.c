@@ -11,6 +11,7 @@
  * 22.5, 21.5; squeezenet1_1 2.88, 2.63, 2.43; resnet50 30.6, 29.2, 28.9 (values 2.6 times the
  * weights). resnet18 (1.1 times) takes 10.3, and 10.9 two at a time. One at a time is slower for
  * networks with many weights (resnet50 30.8), and each thread should have a row. */
+#include "base/num.h"
 #include "runtime/session/session_int.h"
 
 #include <stdlib.h>
@@ -159,18 +160,8 @@ static weft_err make_room(weft_session *s, const weft_tensor *out, weft_diag *di
     weft_memory *memory = &s->slices.memory;
     uint64_t bytes = WEFT_ARENA_ALIGN;
     for (uint32_t i = 0; i < s->program->n_output; i++)
-        bytes += (weft_tensor_bytes(&out[i]) + WEFT_ARENA_ALIGN - 1) / WEFT_ARENA_ALIGN *
-                 WEFT_ARENA_ALIGN;
-    if (bytes <= memory->bytes)
-        return WEFT_ERR_OK;
-    weft_engine__release(s->engine, memory);
-    WEFT_TRY(weft_engine__take(s->engine, bytes, diag));
-    weft_err err = s->engine->driver->alloc(s->engine, bytes, diag, &memory->at);
-    if (err != WEFT_ERR_OK)
-        weft_engine__give(s->engine, bytes);
-    else
-        memory->bytes = bytes;
-    return err;
+        bytes += weft_align_up(weft_tensor_bytes(&out[i]), WEFT_ARENA_ALIGN);
+    return bytes > memory->bytes ? weft_session__grow(s, memory, bytes, diag) : WEFT_ERR_OK;
 }
 
 static weft_err place_outputs(weft_session *s, int64_t all, weft_diag *diag, weft_tensor *out)
@@ -188,8 +179,7 @@ static weft_err place_outputs(weft_session *s, int64_t all, weft_diag *diag, wef
     char *at = s->slices.memory.at;
     for (uint32_t i = 0; i < s->program->n_output; i++) {
         out[i].data = first[i].data ? at : NULL;
-        at += (weft_tensor_bytes(&out[i]) + WEFT_ARENA_ALIGN - 1) / WEFT_ARENA_ALIGN *
-              WEFT_ARENA_ALIGN;
+        at += weft_align_up(weft_tensor_bytes(&out[i]), WEFT_ARENA_ALIGN);
     }
     return WEFT_ERR_OK;
 }

@@ -289,6 +289,7 @@ static weft_err run_slices(weft_session *s, int64_t rows, const weft_tensor *in,
                            weft_tensor *out)
 {
     int64_t *batch = &s->symbol[s->program->batch_symbol], all = *batch;
+    const weft_specialisation *full = NULL;
     weft_err err = weft_slicing__start(s);
     for (int64_t begin = 0; err == WEFT_ERR_OK && begin < all; begin += rows) {
         *batch = all - begin < rows ? all - begin : rows;
@@ -296,7 +297,10 @@ static weft_err run_slices(weft_session *s, int64_t rows, const weft_tensor *in,
         err = run_whole(s, s->slices.in, diag, s->slices.out);
         if (err == WEFT_ERR_OK)
             err = weft_slicing__gather(s, begin, *batch, all, diag, out);
+        full = begin == 0 ? s->now : full;
     }
+    if (full)
+        s->now = full; /* the last slice may be smaller */
     *batch = all;
     return err;
 }
@@ -369,10 +373,11 @@ static weft_err ready_sizes(weft_session *s, weft_diag *diag)
 static weft_err ready_slices(weft_session *s, int64_t rows, weft_diag *diag)
 {
     int64_t *batch = &s->symbol[s->program->batch_symbol], rest = *batch % rows;
-    *batch = rows;
-    WEFT_TRY(ready_sizes(s, diag));
     *batch = rest;
-    return rest ? ready_sizes(s, diag) : WEFT_ERR_OK;
+    if (rest)
+        WEFT_TRY(ready_sizes(s, diag));
+    *batch = rows;
+    return ready_sizes(s, diag);
 }
 
 static weft_err make_ready(weft_session *s, const int64_t *symbol, weft_diag *diag)

@@ -174,6 +174,8 @@ static inline uint32_t weft_specialisation__align(const weft_specialisation_valu
     uint64_t shift = v->shift | WEFT_ARENA_ALIGN;
     return (uint32_t)(shift & (~shift + 1));
 }
+/* Makes memory of at least so many bytes; its contents are lost. */
+weft_err weft_session__grow(weft_session *s, weft_memory *memory, uint64_t bytes, weft_diag *diag);
 /* Sets all addresses of the specialisation to the session's memory, which grows if necessary. */
 weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag);
 void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec);

@@ -37,29 +37,30 @@ static uint64_t ask_for(uint64_t old, uint64_t bytes)
     return old && bytes < old + old / 4 ? old + old / 4 : bytes;
 }
 
-static weft_err grow(weft_session *s, uint64_t bytes, weft_diag *diag)
+weft_err weft_session__grow(weft_session *s, weft_memory *memory, uint64_t bytes, weft_diag *diag)
 {
     weft_engine *e = s->engine;
-    uint64_t most = e->driver->device_ops ? bytes : ask_for(s->memory->bytes, bytes);
-    weft_engine__release(e, s->memory);
+    uint64_t most = e->driver->device_ops ? bytes : ask_for(memory->bytes, bytes);
+    weft_engine__release(e, memory);
     if (most > bytes && weft_engine__take(e, most, NULL) == WEFT_ERR_OK)
         bytes = most;
     else
         WEFT_TRY(weft_engine__take(e, bytes, diag));
-    weft_err err = e->driver->alloc(e, bytes, diag, &s->memory->at);
+    weft_err err = e->driver->alloc(e, bytes, diag, &memory->at);
     if (err != WEFT_ERR_OK) {
         weft_engine__give(e, bytes);
         explain_memory(s, err, bytes, diag);
         return err;
     }
-    s->memory->bytes = bytes;
+    memory->bytes = bytes;
     return WEFT_ERR_OK;
 }
 
 weft_err weft_specialisation__bind(weft_session *s, weft_specialisation *spec, weft_diag *diag)
 {
     if (spec->bytes > s->memory->bytes || !s->memory->at)
-        WEFT_TRY(grow(s, spec->bytes ? spec->bytes : WEFT_ARENA_ALIGN, diag));
+        WEFT_TRY(
+            weft_session__grow(s, s->memory, spec->bytes ? spec->bytes : WEFT_ARENA_ALIGN, diag));
     if (spec->base == s->memory->at)
         return WEFT_ERR_OK;
     spec->base = s->memory->at;

@@ -84,6 +84,7 @@ static void test_session__large_batches_run_in_slices(void **state)
         assert_int_equal(weft_session_run(w.session, &t, 1, w.diag, got, 3), WEFT_ERR_OK);
         weft_session_get_memory(w.session, &memory);
         assert_int_equal(memory.rows, row[r].rows);
+        assert_true(memory.arena_bytes >= (uint64_t)(row[r].rows ? row[r].rows : 1) * ROW * 4);
         assert_true(weft_session_times(w.session, &n)[1].time_us > 0);
         assert_int_equal(got[0].dim[0], row[r].batch);
         assert_memory_equal(got[1].data, in, weft_tensor_bytes(&t));
