@@ -74,7 +74,7 @@ int weft_tool_report(const weft_diag *diag, weft_err err)
 const char *weft_tool_take_reason(weft_diag *diag, weft_err err, weft_arena *arena)
 {
     const char *why = weft_err_text(err);
-    for (size_t i = 0; i < weft_diag_count(diag); i++)
+    for (size_t i = weft_diag_count(diag); i-- > 0;)
         if (weft_diag_at(diag, i)->severity == WEFT_SEV_ERROR)
             why = weft_diag_at(diag, i)->text;
     why = weft_arena_strdup(arena, why);

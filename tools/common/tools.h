@@ -34,7 +34,7 @@ typedef struct weft_verb {
 /* Prints all messages to standard error, "error: ..." (coloured on a terminal unless NO_COLOR), and
  * returns the exit code for `err`. */
 int weft_tool_report(const weft_diag *diag, weft_err err);
-/* Returns the text of the last error, in `arena`, and clears the list: a failure that a report
+/* Returns the text of the first error, in `arena`, and clears the list: a failure that a report
  * shows is no error of the verb. */
 const char *weft_tool_take_reason(weft_diag *diag, weft_err err, weft_arena *arena);
 /* Prints "weft VERB: text" and a hint at --help to standard error; returns WEFT_EXIT_USAGE. */
