@@ -56,6 +56,10 @@ expect 1 "$WEFT" verify normalised.onnx --input z=@x.npy
 has err "has no input 'z'"
 expect 1 "$WEFT" verify "$examples/digits_cnn.onnx" --dim width=3
 has err "no symbolic dimension 'width'"
+expect 1 "$WEFT" verify "$examples/digits_cnn.onnx" --dim batch=0
+has err "batch=0 is outside [1, "
+expect 1 "$WEFT" verify - <normalised.onnx
+has err "name the model file"
 expect 2 "$WEFT" verify normalised.onnx --driver tpu
 has err "there is no 'tpu'"
 expect 2 "$WEFT" verify normalised.onnx --target cpu

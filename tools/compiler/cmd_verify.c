@@ -52,6 +52,19 @@ static const weft_tool_way *find_way(const char *name, size_t len)
     return NULL;
 }
 
+/* Reports all names that --driver takes. */
+static int refuse_way(const weft_verb *verb, const char *name, size_t len)
+{
+    weft_buf names = {0};
+    const weft_tool_way *way;
+    for (size_t i = 0; (way = weft_tool_way_at(i)); i++)
+        weft_buf_printf(&names, "%s%s", i ? ", " : "", way->name);
+    int code = weft_tool_usage(verb, "--driver takes %s, separated by commas; there is no '%.*s'",
+                               names.at && !names.failed ? names.at : "names", (int)len, name);
+    weft_buf_finish(&names);
+    return code;
+}
+
 static int take_ways(void *at, const weft_verb *verb, char *list)
 {
     options *o = at;
@@ -59,10 +72,7 @@ static int take_ways(void *at, const weft_verb *verb, char *list)
         size_t len = strcspn(list, ",");
         const weft_tool_way *way = find_way(list, len);
         if (!way)
-            return weft_tool_usage(verb,
-                                   "--driver takes cpu, null, gpu-passes and cuda, separated by "
-                                   "commas; there is no '%.*s'",
-                                   (int)len, list);
+            return refuse_way(verb, list, len);
         o->way[o->n_way++] = way;
         list += len;
         if (*list == '\0')
@@ -94,15 +104,15 @@ static weft_err choose_sizes(const comparison *c, int number, int64_t *symbol, b
     *out_is_new = number == 0;
     for (uint32_t i = 0; i < p->n_symbol; i++) {
         int64_t odd = odd_sizes[i % (sizeof odd_sizes / sizeof odd_sizes[0])];
-        int64_t least = p->lo[i] < p->hi[i] ? p->lo[i] : p->hi[i];
+        int64_t least = p->lo[i] > 1 || p->hi[i] < 1 ? p->lo[i] : 1;
         symbol[i] = number == 0 || odd < least ? least : odd < p->hi[i] ? odd : p->hi[i];
         for (size_t k = 0; k < c->o->n_dim; k++)
             if (strcmp(c->o->dim[k].name, p->symbol[i]) == 0)
                 symbol[i] = least = c->o->dim[k].value;
-        if (symbol[i] > p->hi[i])
+        if (symbol[i] < p->lo[i] || symbol[i] > p->hi[i])
             return weft_diag_error(c->v->diag, WEFT_ERR_INPUT, (weft_where){.item = p->model},
-                                   "--dim %s=%lld: the dimension is at most %lld", p->symbol[i],
-                                   (long long)symbol[i], (long long)p->hi[i]);
+                                   "--dim %s=%lld is outside [%lld, %lld]", p->symbol[i],
+                                   (long long)symbol[i], (long long)p->lo[i], (long long)p->hi[i]);
         *out_is_new |= symbol[i] != least;
     }
     return WEFT_ERR_OK;
@@ -305,6 +315,10 @@ static weft_err verify_model(const options *o, weft_arena *arena, weft_diag *dia
                           .diag = diag};
     weft_tool_ports ports;
     comparison c = {.o = o, .ports = &ports, .v = &v};
+    if (strcmp(o->file, "-") == 0)
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},
+                               "the model is read several times, and standard input can be read "
+                               "only once; name the model file");
     WEFT_TRY(weft_tool_verify_ports(&v, &ports));
     if (v.tolerance < 0)
         v.tolerance = 1e-4 + (ports.rounding > 0x1p-24 ? 8 * ports.rounding : 0);

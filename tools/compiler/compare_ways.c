@@ -20,10 +20,10 @@ enum { TARGET_MAX = 16 };
 static const weft_val whole = {0};
 
 static const weft_tool_way ways[] = {
-    {"cpu", "compiled for CPUs, run by the driver of CPUs", "cpu", false},
-    {"null", "compiled for CPUs, run by reference kernels", "null", false},
-    {"gpu-passes", "lowered for GPUs, evaluated on the CPU", NULL, true},
-    {"cuda", "compiled for GPUs, run by the GPU of this machine", "cuda", true},
+    {"cpu", "cpu", false},
+    {"null", "null", false}, /* reference kernels */
+    {"gpu-passes", NULL, true},
+    {"cuda", "cuda", true},
 };
 
 const weft_tool_way *weft_tool_way_at(size_t i)
@@ -103,12 +103,10 @@ static void read_ports(weft_graph *g, weft_arena *arena, weft_tool_ports *out)
     weft_module *m = weft_graph_module(g);
     uint32_t n_in = weft_graph_input_count(g), n_out = weft_graph_output_count(g);
     uint32_t n_symbol = weft_graph_symbol_count(g);
-    int64_t *lo = weft_tool_smallest_symbols(g, arena);
+    int64_t *lo = weft_arena_array(arena, (size_t)n_symbol + 1, sizeof *lo);
     int64_t *hi = weft_arena_array(arena, (size_t)n_symbol + 1, sizeof *hi);
-    for (uint32_t i = 0; i < n_symbol; i++) {
-        int64_t least;
-        weft_dim_bounds(weft_module_dims(m), weft_graph_symbol_dim(g, i), &least, &hi[i]);
-    }
+    for (uint32_t i = 0; i < n_symbol; i++)
+        weft_dim_bounds(weft_module_dims(m), weft_graph_symbol_dim(g, i), &lo[i], &hi[i]);
     *out = (weft_tool_ports){.model = weft_arena_strdup(arena, weft_graph_name(g)),
                              .input = copy_names(g, n_in, weft_graph_input_name, arena),
                              .output = copy_names(g, n_out, weft_graph_output_name, arena),

@@ -11,7 +11,7 @@
 
 /* A way to compute a model; a row of compare_ways.c. */
 typedef struct weft_tool_way {
-    const char *name, *brief;
+    const char *name;
     const char
         *driver; /* driver that runs the bundle; NULL: the evaluator runs the lowered graph */
     bool is_gpu; /* the passes are those for GPUs */
@@ -33,7 +33,7 @@ typedef struct weft_tool_ports {
     const char *model;
     const char *const *input, *const *output, *const *symbol; /* names */
     uint32_t n_input, n_output, n_symbol;
-    const int64_t *lo, *hi; /* bounds of each symbol */
+    const int64_t *lo, *hi; /* bounds of each symbol; lo may be 0 */
     double rounding;        /* rounding unit of the narrowest type that the model computes with */
 } weft_tool_ports;
 
