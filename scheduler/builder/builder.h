@@ -58,8 +58,7 @@ typedef struct weft_power {
 void weft_power__add(weft_power *power, const weft_profile_point *point, double rate_per_s);
 double weft_power__watts(const weft_power *power); /* 0: not known */
 
-/* -- Interference (interference.c) -------------------------------------------------------------
- */
+/* -- Interference (interference.c) ---------------------------------------------------------- */
 
 /* Utilisation, 0..1, of the resources that the MPS shares of a device have in common. */
 typedef struct weft_pressure {

@@ -37,8 +37,7 @@
  * With a confidence p, plans are made on that quantile of each time. A point with a 90 % band has
  * its logarithm as a normal one whose 95 % quantile is that of the band: the time is multiplied by
  * (time_p95 / time)^(z(p) / z(0.95)). Without a band, by 1 + error * sqrt(pi / 2) * z(p): the error
- * is a mean absolute one, taken as that of a normal distribution. This holds for all rules.
- */
+ * is a mean absolute one, taken as that of a normal distribution. This holds for all rules. */
 #include "scheduler/builder/builder.h"
 
 #include <math.h>
