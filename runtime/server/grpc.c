@@ -407,7 +407,8 @@ static weft_err start(weft_grpc *grpc, weft_diag *diag)
                                       &grpc->max_connections));
     WEFT_TRY(weft_listener__open(&grpc->listener, grpc->loop, o->address, &o->grpc, on_listen_event,
                                  grpc, diag));
-    WEFT_TRY(weft_tls__create(o, "h2", grpc->loop, grpc->front.reload, diag, &grpc->tls));
+    WEFT_TRY(weft_tls__create(o, "h2", grpc->max_connections, grpc->loop, grpc->front.reload, diag,
+                              &grpc->tls));
     return weft_loop__idle(grpc->loop, on_idle, grpc) ? WEFT_ERR_OK : WEFT_ERR_BUG;
 }
 

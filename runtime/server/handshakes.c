@@ -3,7 +3,8 @@
  *
  * Addresses take turns. Of one address the newest and the oldest come in turn: a client that comes
  * beside a flood from its own address is answered soon as long as the flood waits for its answers,
- * and everybody is answered in the end. */
+ * and everybody is answered in the end. A flood that does not wait for answers would take all
+ * connections: tls.c closes the oldest of an address that has more waiting than its share. */
 #include "runtime/server/serve_int.h"
 
 static void append_peer(weft_handshakes *h, weft_peer *p)
@@ -32,6 +33,7 @@ void weft_handshakes__add(weft_handshakes *h, weft_stream *s)
     s->older = p->newest;
     *(p->newest ? &p->newest->newer : &p->oldest) = s;
     p->newest = s;
+    p->n_shaking++;
     s->waits = true;
 }
 
@@ -43,6 +45,7 @@ void weft_handshakes__leave(weft_handshakes *h, weft_stream *s)
     *(s->newer ? &s->newer->older : &p->newest) = s->older;
     *(s->older ? &s->older->newer : &p->oldest) = s->newer;
     s->newer = s->older = NULL;
+    p->n_shaking--;
     s->waits = false;
     if (!p->newest)
         remove_peer(h, p);

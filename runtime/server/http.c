@@ -93,7 +93,7 @@ static weft_err start(weft_http *http, weft_diag *diag)
     if (!http->offload || !http->heavy || !weft_peers__open(&http->peers))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(open_port(http, &http->api, HTTP_API, limit, &o->http, diag));
-    WEFT_TRY(weft_tls__create(o, "http/1.1 http/1.0", http->loop, http->front.reload, diag,
+    WEFT_TRY(weft_tls__create(o, "http/1.1 http/1.0", limit, http->loop, http->front.reload, diag,
                               &http->api.tls));
     limit = limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS;
     WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));

@@ -89,3 +89,8 @@ bool weft_peers__is_full(const weft_peer *peer, uint32_t option, uint32_t limit)
     uint32_t share = option ? option : peer->exempt ? UINT32_MAX : limit / PEER_SHARE;
     return peer->n_connection >= share;
 }
+
+bool weft_peers__floods(const weft_peer *peer, uint32_t limit)
+{
+    return peer->n_shaking > limit / PEER_SHARE + 1;
+}

@@ -205,6 +205,7 @@ typedef struct weft_peer {
     /* Its streams that wait in weft_handshakes. */
     struct weft_stream *newest, *oldest;
     struct weft_peer *next_shaking, *prev_shaking;
+    uint32_t n_shaking;
     bool took_newest;
 } weft_peer;
 
@@ -221,17 +222,20 @@ void weft_peers__release(weft_peers *peers, weft_peer *peer); /* NULL is allowed
 /* Whether a new connection of the address is one too many, of `limit` for all addresses; `option`:
  * of max_peer_connections. */
 bool weft_peers__is_full(const weft_peer *peer, uint32_t option, uint32_t limit);
+/* Whether the address, exempt or not, has more than its share of handshakes that wait. */
+bool weft_peers__floods(const weft_peer *peer, uint32_t limit);
 
 /* -- Byte streams (tls.c) ------------------------------------------------------------------- */
 
 /* Certificates and rules of TLS for one protocol. */
 typedef struct weft_tls weft_tls;
 
-/* `protocol`: names of ALPN with a blank between them. *out: NULL where the options name no files.
+/* `protocol`: names of ALPN with a blank between them; `connections`: the most that there can be at
+ * once. *out: NULL where the options name no files.
  * The files are read again when `reload` says so; open connections keep what they began with. */
 WEFT_MUST_USE weft_err weft_tls__create(const weft_serve_options *options, const char *protocol,
-                                        weft_loop *loop, weft_reload *reload, weft_diag *diag,
-                                        weft_tls **out);
+                                        uint32_t connections, weft_loop *loop, weft_reload *reload,
+                                        weft_diag *diag, weft_tls **out);
 void weft_tls__destroy(weft_tls *tls); /* NULL is allowed */
 /* Goes on with handshakes that wait, for a short time; called once a turn of the loop. NULL is
  * allowed. */

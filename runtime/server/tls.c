@@ -41,6 +41,7 @@ struct weft_tls {
     SSL_CTX *ctx;
     const char *protocol;
     const weft_serve_options *options;
+    uint32_t connections; /* the most at once */
     weft_reloaded files;
     int64_t expires_s; /* when the certificate does, since the Unix epoch */
     weft_loop *loop;
@@ -156,8 +157,8 @@ static weft_err load_again(void *user, weft_diag *diag)
     return open_context(user, diag);
 }
 
-weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, weft_loop *loop,
-                          weft_reload *reload, weft_diag *diag, weft_tls **out)
+weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, uint32_t connections,
+                          weft_loop *loop, weft_reload *reload, weft_diag *diag, weft_tls **out)
 {
     *out = NULL;
     if (!o->tls_cert && !o->tls_key && !o->tls_ca)
@@ -168,7 +169,7 @@ weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, wef
     weft_tls *tls = calloc(1, sizeof *tls);
     if (!tls)
         return WEFT_ERR_NOMEM;
-    *tls = (weft_tls){.protocol = protocol, .options = o, .loop = loop};
+    *tls = (weft_tls){.protocol = protocol, .options = o, .connections = connections, .loop = loop};
     tls->files = (weft_reloaded){.name = strcmp(protocol, "h2") == 0 ? "tls-grpc" : "tls-http",
                                  .path = {o->tls_cert, o->tls_key, o->tls_ca},
                                  .n_path = o->tls_ca ? 3 : 2,
@@ -334,6 +335,8 @@ static bool may_go_on(weft_stream *s)
     }
     weft_handshakes__add(&tls->waiting, s);
     weft_loop__mute(tls->loop, s->fd, true);
+    if (weft_peers__floods(s->peer, tls->connections))
+        weft_loop__deliver(tls->loop, s->peer->oldest->fd, EPOLLHUP); /* which closes it */
     return false;
 }
 

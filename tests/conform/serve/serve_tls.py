@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -23,6 +24,8 @@ from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer,
 if not shutil.which("openssl"):
     skip("no openssl to make certificates")
 compile_bundle(more=False)
+# As many descriptors as most systems allow: floods reach the limit of connections.
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 x, want = digits()
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 UPLOAD = b"POST /v2/models/digits/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
@@ -56,9 +59,9 @@ def context(client=None, alpn=None, versions=None):
     return c
 
 
-def connect(s, port=None, **options):
-    return context(**options).wrap_socket(socket.create_connection(("127.0.0.1", port or s.http), timeout=20),
-                                          server_hostname="localhost")
+def connect(s, port=None, source="127.0.0.1", **options):
+    raw = socket.create_connection(("127.0.0.1", port or s.http), 20, (source, 0))
+    return context(**options).wrap_socket(raw, server_hostname="localhost")
 
 
 def ask(s, pad=0, connection=None, **options):
@@ -272,7 +275,7 @@ def check_small_records(s):
 
 
 def check_floods(s):
-    """Messages of TLS itself as fast as they are taken: others are answered meanwhile."""
+    """Messages of TLS itself as fast as they are taken: other addresses are answered meanwhile."""
     for what, flood, data in (("handshakes in records of a byte", send_fragments, (s.http, fragments(), 3)),
                               ("changes of keys", renew_keys, (s.http, 3)), ("changes of keys", renew_keys, (s.grpc, 3)),
                               ("records of a byte", send_small_records, (s.http, UPLOAD, 20, 4)),
@@ -284,7 +287,7 @@ def check_floods(s):
         time.sleep(0.2)
         while time.monotonic() < end:
             start = time.monotonic()
-            live(s)
+            live(s, source="127.0.0.2")
             took.append(time.monotonic() - start)
             time.sleep(0.01)
         for p in floods:
@@ -369,7 +372,7 @@ def check_turns():
         for port, alpn in ((s.http, ["http/1.1"]), (s.grpc, ["h2"])):
             hello = first_message(alpn=alpn)
             s.process.send_signal(signal.SIGSTOP)
-            flood = [open_raw("127.0.0.9", port, hello) for _ in range(200)]
+            flood = [open_raw("127.0.0.9", port, hello) for _ in range(100)]
             s.process.send_signal(signal.SIGCONT)
             wait_until(lambda: count_readable(flood) > 10)
             s.process.send_signal(signal.SIGSTOP)
