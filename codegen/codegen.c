@@ -399,6 +399,8 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     p->batch_symbol =
         p->n_part || weft_graph_is_body(g->g) ? UINT32_MAX : weft_graph_batch_symbol(g->g);
     if (model && !weft_graph_is_body(g->g)) {
+        p->serves = p->n_part ? NULL : model->serves;
+        p->version = p->n_part ? NULL : model->version;
         p->slo_us = model->slo_us;
         p->rate_per_s = model->rate_per_s;
         p->admit_by_slo = model->admit_by_slo;

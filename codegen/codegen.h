@@ -30,6 +30,7 @@ const weft_backend *weft_backend_at(size_t i); /* NULL if i is not a row */
 /* Facts about a model or a joint graph that are not in its graph; one record for each graph that is
  * no body, in order. A joint graph has a profile only. */
 typedef struct weft_codegen_model {
+    const char *serves, *version; /* weft_bundle_program; NULL: not given */
     double slo_us, rate_per_s;
     bool admit_by_slo;
     weft_profile profile;

@@ -250,7 +250,10 @@ typedef struct weft_bundle_part {
 } weft_bundle_part;
 
 typedef struct weft_bundle_program {
-    const char *name;   /* of the model */
+    const char *name; /* of the model */
+    /* What requests call a model that is a version of another, and that version, a decimal number;
+     * NULL: `name`, and the version with which the bundle is loaded. */
+    const char *serves, *version;
     weft_dimpool *dims; /* symbol i of `symbol` is symbol i of the pool; data symbols follow */
     const weft_bundle_symbol *symbol;
     uint32_t n_symbol;
@@ -360,6 +363,11 @@ const weft_bundle_program *weft_bundle_face(const weft_bundle *bundle, uint32_t 
  * and constant dims, in the same order. INPUT with a message that names the difference. */
 WEFT_MUST_USE weft_err weft_bundle_check_app(const weft_bundle *bundle, const weft_bundle_app *app,
                                              weft_diag *diag);
+/* What requests call the model. */
+static inline const char *weft_bundle_served(const weft_bundle_program *p)
+{
+    return p->serves ? p->serves : p->name;
+}
 bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, uint32_t sms,
                         uint64_t version);
 /* Searches joint programs too. */

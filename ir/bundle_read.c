@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { VERSION_DIGITS_MAX = 18 };
+
 static const char *keep(weft_bundle__reader *r, const char *s)
 {
     return weft_arena_strdup(r->arena, s);
@@ -626,10 +628,32 @@ static weft_err read_outer(weft_bundle__reader *r, const Weft__Bundle__Program *
     return WEFT_ERR_OK;
 }
 
+/* Names that requests can have. */
+static bool is_request_name(const char *s)
+{
+    size_t len = strlen(s);
+    return len <= 128 &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == len;
+}
+
+static weft_err read_served(weft_bundle__reader *r, const Weft__Bundle__Program *m)
+{
+    size_t digits = strspn(m->version, "0123456789");
+    bool is_model = r->p < r->b->program + r->b->n_program;
+    bool ok = is_request_name(m->serves) && !m->version[digits] && digits <= VERSION_DIGITS_MAX &&
+              m->version[0] != '0' && (is_model || (!*m->serves && !*m->version));
+    if (!ok)
+        return weft_bundle__refuse(r, "is to be served under another name or version");
+    r->p->serves = *m->serves ? keep_name(r, m->serves) : NULL;
+    r->p->version = *m->version ? keep_name(r, m->version) : NULL;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
     r->item = p->name = keep_name(r, m->name);
+    WEFT_TRY(read_served(r, m));
     WEFT_TRY(read_symbols(r, m));
     WEFT_TRY(read_exprs(r, m));
     WEFT_TRY(read_requires(r, m));
@@ -646,18 +670,12 @@ static weft_err read_program(weft_bundle__reader *r, const Weft__Bundle__Program
     return read_profile(r, m);
 }
 
-static bool is_app_name(const char *s)
-{
-    size_t len = strlen(s);
-    return len <= 128 &&
-           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == len;
-}
-
 /* The shortest SLO of the variants holds where the app has none. */
 static weft_bundle_program face_of(const weft_bundle *b, const weft_bundle_app *app)
 {
     weft_bundle_program face = b->program[app->variant[0].program];
     face.name = app->name;
+    face.serves = face.version = NULL;
     face.slo_us = app->slo_us;
     face.rate_per_s = app->rate_per_s;
     for (uint32_t i = 0; i < app->n_variant && !(app->slo_us > 0); i++) {
@@ -673,7 +691,7 @@ static weft_err read_apps(weft_bundle__reader *r, weft_names *names)
     weft_bundle_app *app = weft_arena_array(r->arena, r->msg->n_app, sizeof *app);
     for (size_t i = 0; i < r->msg->n_app; i++) {
         const Weft__Bundle__App *m = r->msg->app[i];
-        if (!is_app_name(m->name) || !add_name(names, m->name))
+        if (!is_request_name(m->name) || !add_name(names, m->name))
             return weft_bundle__refuse(r, "app %zu has no name of its own", i);
         weft_bundle_variant *variant = weft_arena_array(r->arena, m->n_variant, sizeof *variant);
         bool ok = m->n_variant > 0 && m->n_variant <= r->b->n_program && is_amount(m->slo_us) &&

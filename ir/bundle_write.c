@@ -340,6 +340,8 @@ static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__P
     w->exprs = weft_map_create(w->arena);
     memset(&w->expr, 0, sizeof w->expr);
     to->name = borrow(p->name);
+    to->serves = borrow(p->serves);
+    to->version = borrow(p->version);
     put_symbols(w, p, to);
     put_values(w, p, to);
     put_launches(w, p, to);

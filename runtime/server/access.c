@@ -104,7 +104,8 @@ static bool names_any(const weft_router *router, const weft_key *key)
 {
     for (uint32_t m = 0; m < weft_router__model_count(router); m++)
         if (weft_router__is_shown(router, m) &&
-            weft_key__names_model(key->models, weft_router__model(router, m).program->name))
+            weft_key__names_model(key->models,
+                                  weft_bundle_served(weft_router__model(router, m).program)))
             return true;
     return false;
 }

@@ -41,12 +41,13 @@ static json_t *model_status(const ctl_service *c, uint32_t model)
     char why[512];
     weft_router__explain(c->router, model, why, sizeof why);
     return json_pack(
-        "{s:s, s:s, s:s, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model", ref.program->name,
-        "bundle", weft_router__bundle_path(c->router, model), "version", ref.version, "weight",
-        weft_router__weight(c->router, model), "ready", weft_router__is_ready(c->router, model),
-        "why", why, "queue", (json_int_t)weft_router__queued(c->router, model), "arrivals",
-        (json_int_t)own.arrivals, "answered", (json_int_t)own.answered, "late",
-        (json_int_t)own.late, "refused", (json_int_t)own.refused, "failed", (json_int_t)own.failed);
+        "{s:s, s:s, s:s, s:f, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "model",
+        weft_bundle_served(ref.program), "bundle", weft_router__bundle_path(c->router, model),
+        "version", ref.version, "weight", weft_router__weight(c->router, model), "ready",
+        weft_router__is_ready(c->router, model), "why", why, "queue",
+        (json_int_t)weft_router__queued(c->router, model), "arrivals", (json_int_t)own.arrivals,
+        "answered", (json_int_t)own.answered, "late", (json_int_t)own.late, "refused",
+        (json_int_t)own.refused, "failed", (json_int_t)own.failed);
 }
 
 static json_t *worker_status(const weft_worker_status *s)

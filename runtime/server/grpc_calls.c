@@ -79,7 +79,7 @@ static ProtobufCMessage *model_metadata(weft_grpc_call *call, weft_arena *arena,
     const weft_bundle_program *p = weft_router__model(call->router, at).program;
     Inference__ModelMetadataResponse *r = weft_arena_alloc(arena, sizeof *r);
     inference__model_metadata_response__init(r);
-    r->name = (char *)p->name;
+    r->name = (char *)weft_bundle_served(p);
     r->versions =
         weft_arena_array(arena, weft_router__model_count(call->router) + 1, sizeof *r->versions);
     for (uint32_t i = UINT32_MAX;
@@ -156,7 +156,7 @@ static ProtobufCMessage *model_config(weft_grpc_call *call, weft_arena *arena,
     int64_t max_batch = weft_batch__largest(p);
     uint32_t skip = max_batch > 0;
     r->config = config;
-    config->name = (char *)p->name;
+    config->name = (char *)weft_bundle_served(p);
     config->platform = platform;
     config->backend = backend;
     config->max_batch_size = max_batch > INT32_MAX ? INT32_MAX : (int32_t)max_batch;

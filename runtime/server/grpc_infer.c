@@ -337,7 +337,7 @@ static bool prepare(reader *r, const weft_model_ref *model)
     weft_grpc_infer *infer = r->infer;
     const weft_bundle_program *p = model->program;
     /* The name was found without decoding the message. */
-    if (strcmp(infer->in->model_name, p->name) != 0)
+    if (strcmp(infer->in->model_name, weft_bundle_served(p)) != 0)
         return fail(r, WEFT_ANSWER_INVALID, "the message names two models");
     infer->program = p;
     infer->version = model->version;
@@ -431,7 +431,7 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
     }
     if (infer->request->chosen.name)
         put_choice(&infer->request->chosen, &choice, &response);
-    response.model_name = (char *)p->name;
+    response.model_name = (char *)weft_bundle_served(p);
     response.model_version = (char *)infer->version;
     response.id = infer->in->id;
     response.n_outputs = response.n_raw_output_contents = n;
@@ -497,8 +497,8 @@ static bool choose_model(weft_grpc_call *call, const uint8_t *message, size_t le
     }
     uint32_t at = weft_router__find(router, name.at, name.len, NULL, 0);
     if (at == UINT32_MAX ||
-        (patterns &&
-         !weft_key__names_model(patterns, weft_router__model(router, at).program->name))) {
+        (patterns && !weft_key__names_model(
+                         patterns, weft_bundle_served(weft_router__model(router, at).program)))) {
         weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown model '%.*s'",
                              name.len < 64 ? (int)name.len : 64, name.at);
         return false;

@@ -53,7 +53,7 @@ static Inference__ModelStatistics *put_stats(weft_arena *arena, const weft_route
     inference__model_statistics__init(m);
     inference__infer_statistics__init(inference);
     const weft_model_ref ref = weft_router__model(router, at);
-    m->name = (char *)ref.program->name;
+    m->name = (char *)weft_bundle_served(ref.program);
     m->version = (char *)ref.version;
     m->last_inference = s->last_inference_ms;
     m->inference_count = s->inference_count;

@@ -274,10 +274,12 @@ static bool choose_model(http_exchange *x)
 {
     weft_router *router = x->http->router;
     const weft_model_ref was = weft_router__model(router, x->model);
-    uint32_t at = weft_router__find(router, was.program->name, strlen(was.program->name),
-                                    was.version, x->any_version ? 0 : strlen(was.version));
+    uint32_t at = weft_router__find(router, weft_bundle_served(was.program),
+                                    strlen(weft_bundle_served(was.program)), was.version,
+                                    x->any_version ? 0 : strlen(was.version));
     if (at == UINT32_MAX) {
-        weft_http__fail(x, 404, "model '%.128s' has been unloaded", was.program->name);
+        weft_http__fail(x, 404, "model '%.128s' has been unloaded",
+                        weft_bundle_served(was.program));
         return false;
     }
     at = x->any_version ? weft_router__choose(router, at) : at;
@@ -463,7 +465,8 @@ static bool find_target(target *t, const http1_path *p, int model, int version)
     uint32_t at = weft_router__find(t->router, name, len, NULL, 0);
     if (at == UINT32_MAX ||
         (patterns &&
-         !weft_key__names_model(patterns, weft_router__model(t->router, at).program->name))) {
+         !weft_key__names_model(patterns,
+                                weft_bundle_served(weft_router__model(t->router, at).program)))) {
         weft_http__fail(t->x, 404, "there is no model '%.*s'", shown, name);
         return false;
     }

@@ -37,8 +37,8 @@ static void put_family(const weft_router *router, size_t which, bool nv, model_r
         if (!weft_router__is_shown(router, i) || weft_router__is_app(router, i))
             continue;
         /* Model names consist of [A-Za-z0-9_.-]: no character needs an escape. */
-        weft_buf_printf(out, "%s{model=\"%s\",version=\"%s\"} ", name, ref.program->name,
-                        ref.version);
+        weft_buf_printf(out, "%s{model=\"%s\",version=\"%s\"} ", name,
+                        weft_bundle_served(ref.program), ref.version);
         weft_buf_put_f64(out, value_of(weft_router__stats(router, i), which, nv));
         weft_buf_putc(out, '\n');
     }
@@ -48,7 +48,7 @@ static void put_family(const weft_router *router, size_t which, bool nv, model_r
 static void put_histogram(const char *name, const weft_model_ref *ref, const weft_histogram *h,
                           weft_buf *out)
 {
-    const char *model = ref->program->name, *version = ref->version;
+    const char *model = weft_bundle_served(ref->program), *version = ref->version;
     uint64_t n = 0;
     for (uint32_t i = 0; i <= h->n; i++) {
         n += h->count[i];
@@ -90,7 +90,7 @@ static void put_app(const weft_model_ref *app, const weft_app_counts *c, weft_bu
         weft_buf_printf(out,
                         "weft_app_requests_total{app=\"%s\",version=\"%s\",variant=\"%s\","
                         "result=\"%s\"} %llu\n",
-                        app->program->name, app->version, c->variant, results[r],
+                        weft_bundle_served(app->program), app->version, c->variant, results[r],
                         (unsigned long long)count[r]);
 }
 

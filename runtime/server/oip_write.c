@@ -144,7 +144,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
 {
     const weft_bundle_program *p = infer->program;
     weft_buf_puts(out, "{\"model_name\":");
-    put_json_string(out, p->name);
+    put_json_string(out, weft_bundle_served(p));
     weft_buf_puts(out, ",\"model_version\":\"");
     weft_buf_puts(out, infer->version);
     weft_buf_putc(out, '"');
@@ -274,8 +274,8 @@ char *weft_oip__model_metadata(const weft_router *router, uint32_t model)
     json_t *versions = json_array();
     for (uint32_t i = UINT32_MAX; (i = weft_router__next_version(router, model, i)) != UINT32_MAX;)
         json_array_append_new(versions, json_string(weft_router__model(router, i).version));
-    return dump(json_pack("{s:s, s:o, s:s, s:o, s:o}", "name", p->name, "versions", versions,
-                          "platform", WEFT_SERVE_PLATFORM, "inputs",
+    return dump(json_pack("{s:s, s:o, s:s, s:o, s:o}", "name", weft_bundle_served(p), "versions",
+                          versions, "platform", WEFT_SERVE_PLATFORM, "inputs",
                           list_ports(p, p->input, p->n_input, false, 0), "outputs",
                           list_ports(p, p->output, p->n_output, false, 0)));
 }
@@ -300,7 +300,7 @@ char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool read
 {
     char why[512];
     const weft_bundle_program *p = weft_router__model(router, model).program;
-    json_t *root = json_pack("{s:s, s:b}", "name", p->name, "ready", (int)ready);
+    json_t *root = json_pack("{s:s, s:b}", "name", weft_bundle_served(p), "ready", (int)ready);
     weft_router__explain(router, model, why, sizeof why);
     if (why[0])
         json_object_set_new(root, "why", json_string(why));
@@ -311,8 +311,8 @@ char *weft_oip__model_config(const weft_bundle_program *p)
 {
     int64_t max_batch = weft_batch__largest(p);
     int skip = max_batch > 0;
-    return dump(json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "name", p->name, "platform",
-                          WEFT_SERVE_PLATFORM, "backend", "weft", "max_batch_size",
+    return dump(json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "name", weft_bundle_served(p),
+                          "platform", WEFT_SERVE_PLATFORM, "backend", "weft", "max_batch_size",
                           (json_int_t)max_batch, "input",
                           list_ports(p, p->input, p->n_input, true, skip), "output",
                           list_ports(p, p->output, p->n_output, true, skip)));
@@ -350,9 +350,10 @@ static json_t *pack_stats(const weft_router *router, uint32_t model)
                   pack_duration(s->compute_input), "compute_infer", pack_duration(s->compute_infer),
                   "compute_output", pack_duration(s->compute_output), "cache_hit",
                   pack_duration(none), "cache_miss", pack_duration(none));
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:[], s:{}}", "name", ref.program->name,
-                     "version", ref.version, "last_inference", (json_int_t)s->last_inference_ms,
-                     "inference_count", (json_int_t)s->inference_count, "execution_count",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:[], s:{}}", "name",
+                     weft_bundle_served(ref.program), "version", ref.version, "last_inference",
+                     (json_int_t)s->last_inference_ms, "inference_count",
+                     (json_int_t)s->inference_count, "execution_count",
                      (json_int_t)s->execution_count, "inference_stats", inference, "batch_stats",
                      pack_batches(s), "memory_usage", "response_stats");
 }
@@ -361,10 +362,11 @@ bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *f, ui
 {
     if (!weft_router__is_shown(router, model))
         return false;
-    const char *name = weft_router__model(router, model).program->name;
+    const char *name = weft_bundle_served(weft_router__model(router, model).program);
     bool asked =
         f->model == UINT32_MAX || f->model == model ||
-        (f->any_version && strcmp(weft_router__model(router, f->model).program->name, name) == 0);
+        (f->any_version &&
+         strcmp(weft_bundle_served(weft_router__model(router, f->model).program), name) == 0);
     return asked && (!f->patterns || weft_key__names_model(f->patterns, name));
 }
 
@@ -418,7 +420,7 @@ weft_index_step weft_oip__next_entry(const weft_router *router, const weft_oip_f
     if (!weft_oip__is_listed(router, filter, model) || (filter->only_ready && !ready))
         return WEFT_INDEX_NOTHING;
     const weft_model_ref ref = weft_router__model(router, model);
-    *out = (weft_index_entry){.model = ref.program->name,
+    *out = (weft_index_entry){.model = weft_bundle_served(ref.program),
                               .version = ref.version,
                               .state = ready ? "READY" : "UNAVAILABLE",
                               .reason = ready ? "" : "its worker is starting"};

@@ -65,9 +65,11 @@ static void abort_version(weft_rollout *r, uint32_t model, const weft_canary_cou
                           const weft_canary_counts *others)
 {
     weft_model_ref ref = weft_router__model(r->router, model);
-    if (!weft_deployment__weigh(r->deployment, ref.program->name, ref.version, 0, NULL))
+    if (!weft_deployment__weigh(r->deployment, weft_bundle_served(ref.program), ref.version, 0,
+                                NULL))
         return;
-    WEFT_LOG(WEFT_LOG_WARN, "canary_aborted", {.key = "model", .text = ref.program->name},
+    WEFT_LOG(WEFT_LOG_WARN, "canary_aborted",
+             {.key = "model", .text = weft_bundle_served(ref.program)},
              {.key = "version", .text = ref.version},
              {.key = "requests", .number = (double)own->requests},
              {.key = "bad", .number = (double)own->bad},

@@ -51,7 +51,7 @@ static void log_request(const weft_router *router, const weft_request *r, uint64
         return;
     weft_spans__put_hex(o->context.trace, sizeof o->context.trace, trace);
     WEFT_LOG(WEFT_LOG_ACCESS, "request",
-             {.key = "model", .text = router->model[r->model].program->name},
+             {.key = "model", .text = weft_bundle_served(router->model[r->model].program)},
              {.key = "version", .text = router->model[r->model].version},
              {.key = "id", .text = r->id ? r->id : ""}, {.key = "trace", .text = trace},
              {.key = "peer", .text = o->peer}, {.key = "over", .text = o->over ? o->over : ""},
@@ -72,7 +72,8 @@ static void finish(weft_router *router, weft_request *request)
     router->n_pending--;
     weft_served_app__count(router, request, took_ns);
     log_request(router, request, took_ns);
-    weft_spans__write(router->spans, request, router->model[request->model].program->name,
+    weft_spans__write(router->spans, request,
+                      weft_bundle_served(router->model[request->model].program),
                       request->arrived_ns + took_ns);
     request->done(request);
 }
@@ -114,10 +115,11 @@ static bool enqueue(weft_router *router, weft_request *request)
     weft_admission__promise(router, request);
     if (!weft_router__serves(router, request->model))
         weft_request__set_answer(request, WEFT_ANSWER_NOT_FOUND,
-                                 "the plan places model '%s' elsewhere", model->program->name);
+                                 "the plan places model '%s' elsewhere",
+                                 weft_bundle_served(model->program));
     else if (model->n_queued >= QUEUE_MAX)
         weft_request__set_answer(request, WEFT_ANSWER_OVERLOADED, "the queue of model '%s' is full",
-                                 model->program->name);
+                                 weft_bundle_served(model->program));
     else if (admit(router, model, request)) {
         weft_admission__enter(router, model);
         weft_batch__push(model, request);

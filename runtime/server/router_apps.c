@@ -255,13 +255,14 @@ bool weft_served_app__choose(weft_router *router, weft_request *request)
     request->answer = WEFT_ANSWER_OK; /* of a variant that does not take its sizes */
     request->message[0] = '\0';
     request->model = variant_of(router, app, p.variant);
-    request->chosen = (weft_app_choice){.app = app,
-                                        .variant = p.variant,
-                                        .name = router->model[request->model].program->name,
-                                        .reason = weft_pick_reason_name(p.reason),
-                                        .accuracy = v->accuracy,
-                                        .cost = v->cost,
-                                        .predicted_us = v->finish_us};
+    request->chosen =
+        (weft_app_choice){.app = app,
+                          .variant = p.variant,
+                          .name = weft_bundle_served(router->model[request->model].program),
+                          .reason = weft_pick_reason_name(p.reason),
+                          .accuracy = v->accuracy,
+                          .cost = v->cost,
+                          .predicted_us = v->finish_us};
     weft_pick_begin(&a->mean, v->accuracy);
     router->model[request->model].stats.pending++;
     a->count[p.variant].arrivals++;
@@ -329,7 +330,7 @@ weft_app_counts weft_router__app_counts(const weft_router *router, uint32_t app,
 {
     const router_app *a = router->model[app].app;
     uint32_t at = variant_of(router, app, variant);
-    return (weft_app_counts){.variant = router->model[at].program->name,
+    return (weft_app_counts){.variant = weft_bundle_served(router->model[at].program),
                              .accuracy = a->app->variant[variant].accuracy,
                              .count = a->count[variant]};
 }

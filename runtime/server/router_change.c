@@ -459,7 +459,8 @@ weft_err weft_router__load(weft_router *router, router_bundle *b, const weft_ser
     for (uint32_t k = b->first; k < b->first + weft_bundle_faces(b->bundle); k++)
         for (uint32_t i = 0; i < router->n_model && router->model[k].wanted; i++) {
             const router_model *m = &router->model[i], *new = &router->model[k];
-            if (m->shown && strcmp(m->program->name, new->program->name) == 0 &&
+            if (m->shown &&
+                strcmp(weft_bundle_served(m->program), weft_bundle_served(new->program)) == 0 &&
                 (alone || strcmp(m->version, new->version) == 0))
                 c->leaving[i] = true;
         }
@@ -478,7 +479,7 @@ weft_err weft_router__unload(weft_router *router, const char *path, const char *
         c->leaving[i] =
             m->shown && (!version || strcmp(m->version, version) == 0) &&
             (path ? strcmp(m->bundle->path, path) == 0 || strcmp(m->bundle->file, path) == 0
-                  : strcmp(m->program->name, name) == 0);
+                  : strcmp(weft_bundle_served(m->program), name) == 0);
         n += c->leaving[i];
     }
     if (n == 0)

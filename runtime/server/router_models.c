@@ -28,7 +28,8 @@ static int compare_versions(const char *a, const char *b)
 
 static bool has_name(const router_model *m, const char *name, size_t len)
 {
-    return m->shown && strlen(m->program->name) == len && memcmp(m->program->name, name, len) == 0;
+    const char *own = m->shown ? weft_bundle_served(m->program) : "";
+    return m->shown && strlen(own) == len && memcmp(own, name, len) == 0;
 }
 
 /* Whether `a` answers what asks for no version rather than `b`. */
@@ -57,7 +58,7 @@ uint32_t weft_router__find(const weft_router *router, const char *name, size_t l
 
 uint32_t weft_router__next_version(const weft_router *router, uint32_t model, uint32_t after)
 {
-    const char *name = router->model[model].program->name;
+    const char *name = weft_bundle_served(router->model[model].program);
     uint32_t next = UINT32_MAX;
     for (uint32_t i = 0; i < router->n_model; i++) {
         const router_model *m = &router->model[i];
@@ -87,7 +88,7 @@ bool weft_router__versions_ready(const weft_router *router, uint32_t model)
  * A version without a ready worker is passed over while another has one. */
 uint32_t weft_router__choose(weft_router *router, uint32_t model)
 {
-    const char *name = router->model[model].program->name;
+    const char *name = weft_bundle_served(router->model[model].program);
     size_t len = strlen(name);
     double sum = 0;
     uint32_t best = UINT32_MAX;
@@ -198,11 +199,13 @@ static weft_err open_file(const weft_serve_bundle *from, bool trust, weft_diag *
     return weft_file_freeze_fd(fd, from->path, diag, out);
 }
 
-static bool has_face(const weft_bundle *bundle, const char *name)
+static bool has_face(const weft_bundle *bundle, const char *name, bool by_request)
 {
-    for (uint32_t i = 0; i < weft_bundle_faces(bundle); i++)
-        if (strcmp(weft_bundle_face(bundle, i)->name, name) == 0)
+    for (uint32_t i = 0; i < weft_bundle_faces(bundle); i++) {
+        const weft_bundle_program *p = weft_bundle_face(bundle, i);
+        if (strcmp(by_request ? weft_bundle_served(p) : p->name, name) == 0)
             return true;
+    }
     return false;
 }
 
@@ -225,7 +228,7 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, wef
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
                               "has other contents than the bundle that was loaded from there");
     for (uint32_t i = 0; i < from->n_model && err == WEFT_ERR_OK; i++)
-        if (!has_face(b->bundle, from->model[i]))
+        if (!has_face(b->bundle, from->model[i], !from->model_weight))
             err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
                                   "the bundle has no model '%s'", from->model[i]);
     if (err != WEFT_ERR_OK) {
@@ -261,10 +264,26 @@ static uint32_t find_places(const weft_router *router, uint32_t n)
     return router->model_room;
 }
 
-/* Whether the model is one of those to serve; *out_weight: its weight. */
-static bool is_asked_for(const weft_serve_bundle *as, const char *name, double *out_weight)
+/* Whether the bundle has a later version of the same model. */
+static bool has_later(const weft_bundle *bundle, const weft_bundle_program *p)
 {
-    *out_weight = as->has_weight ? as->weight : 1;
+    for (uint32_t i = 0; i < bundle->n_program && p->version; i++) {
+        const weft_bundle_program *other = &bundle->program[i];
+        if (other->version && compare_versions(other->version, p->version) > 0 &&
+            strcmp(weft_bundle_served(other), weft_bundle_served(p)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the model is one of those to serve; *out_weight: its weight. Of several versions in one
+ * bundle the latest answers requests that name none. A state that is restored (`model_weight`)
+ * names each version by the name that it has in the bundle. */
+static bool is_asked_for(const weft_serve_bundle *as, const weft_bundle *bundle,
+                         const weft_bundle_program *p, double *out_weight)
+{
+    const char *name = as->model_weight ? p->name : weft_bundle_served(p);
+    *out_weight = as->has_weight ? as->weight : !has_later(bundle, p);
     for (uint32_t i = 0; i < as->n_model; i++)
         if (strcmp(as->model[i], name) == 0) {
             *out_weight = as->model_weight ? as->model_weight[i] : *out_weight;
@@ -277,7 +296,6 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
                                  weft_diag *diag)
 {
     const weft_bundle *bundle = b->bundle;
-    const char *version = as->version ? as->version : "1";
     uint32_t n = weft_bundle_faces(bundle);
     b->first = find_places(router, n);
     if (n > router->model_room - b->first)
@@ -290,7 +308,10 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
         *m = (router_model){.program = weft_bundle_face(bundle, k),
                             .bundle = b,
                             .largest_bucket = largest > 0 ? largest : 1};
-        m->wanted = is_asked_for(as, m->program->name, &m->weight);
+        const char *version = as->version           ? as->version
+                              : m->program->version ? m->program->version
+                                                    : "1";
+        m->wanted = is_asked_for(as, bundle, m->program, &m->weight);
         if (k >= bundle->n_program) {
             m->app = weft_served_app__create(bundle, &bundle->app[k - bundle->n_program]);
             m->wanted = m->wanted && m->app && weft_served_app__is_servable(m->app);
@@ -312,7 +333,7 @@ static router_model *find_equal(const weft_router *router, const router_model *m
     for (uint32_t i = 0; i < router->n_model; i++) {
         router_model *other = &router->model[i];
         if (other != m && other->shown && strcmp(other->version, m->version) == 0 &&
-            strcmp(other->program->name, m->program->name) == 0)
+            strcmp(weft_bundle_served(other->program), weft_bundle_served(m->program)) == 0)
             return other;
     }
     return NULL;
@@ -324,10 +345,11 @@ weft_err weft_router__show(weft_router *router, router_bundle *b, weft_diag *dia
         router_model *m = &router->model[b->first + k];
         const router_model *other = m->wanted ? find_equal(router, m) : NULL;
         if (other)
-            return weft_diag_error(diag, WEFT_ERR_INPUT,
-                                   (weft_where){.file = b->path, .item = m->program->name},
-                                   "%s has version %s of this model as well; name another version",
-                                   other->bundle->path, m->version);
+            return weft_diag_error(
+                diag, WEFT_ERR_INPUT,
+                (weft_where){.file = b->path, .item = weft_bundle_served(m->program)},
+                "%s has version %s of this model as well; name another version",
+                other->bundle->path, m->version);
         m->shown = m->wanted;
     }
     return WEFT_ERR_OK;

@@ -70,13 +70,13 @@ static weft_err read_bundle(const json_t *b, weft_arena *arena, weft_diag *diag,
         return refuse(diag, folder, "the path of a bundle is missing or wrong");
     if (!end || *end || errno || hash == 0 || identity[0] == '-' || identity[0] == '+')
         return refuse(diag, folder, "the identity of a bundle is missing or wrong");
-    if (!version || !weft_serve_is_version(version))
+    if (!version || (*version && !weft_serve_is_version(version)))
         return refuse(diag, folder, "the version of a bundle is missing or wrong");
     if (!json_is_object(models) || json_object_size(models) == 0 ||
         json_object_size(models) > MODELS_MAX || !json_is_boolean(spreads))
         return refuse(diag, folder, "the models of a bundle are missing or wrong");
     *out = (weft_serve_bundle){.path = weft_arena_strdup(arena, path),
-                               .version = weft_arena_strdup(arena, version),
+                               .version = *version ? weft_arena_strdup(arena, version) : NULL,
                                .identity = hash,
                                .spreads = json_is_true(spreads)};
     return read_models(models, arena, diag, folder, out);
@@ -169,10 +169,12 @@ static bool add_model(json_t *bundles, const weft_router *router, uint32_t model
     const char *path = weft_router__bundle_file(router, model);
     char identity[17];
     snprintf(identity, sizeof identity, "%016" PRIx64, weft_router__identity(router, model));
-    json_t *b = find_entry(bundles, path, identity, ref.version);
+    bool is_own = ref.program->version && strcmp(ref.program->version, ref.version) == 0;
+    const char *version = is_own ? "" : ref.version;
+    json_t *b = find_entry(bundles, path, identity, version);
     if (!b) {
         b = json_pack("{s:s, s:s, s:s, s:b, s:{}}", "path", path, "identity", identity, "version",
-                      ref.version, "spreads", weft_router__spreads(router, model), "models");
+                      version, "spreads", weft_router__spreads(router, model), "models");
         json_array_append_new(bundles, b);
     }
     return json_object_set_new(json_object_get(b, "models"), ref.program->name,

@@ -380,6 +380,34 @@ static void test_bundle__the_truth_of_the_lies_is_taken(void **state)
     weft_bundle_close(b);
 }
 
+/* A program may be a version of a model that requests call by another name. */
+static void test_bundle__versions_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *serves, *version;
+    } wrong[] = {{"a/b", "1"}, {"m", "01"}, {"m", "x"}, {"m", "1234567890123456789"}};
+    weft_bundle *b = NULL;
+    forged *l = make_forged();
+    succeed(weft_bundle_write(&l->b, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    assert_null(b->program[0].version);
+    assert_string_equal(weft_bundle_served(&b->program[0]), l->p.name);
+    weft_bundle_close(b);
+    l->p.serves = "resnet";
+    l->p.version = "12";
+    succeed(weft_bundle_write(&l->b, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    assert_string_equal(b->program[0].version, "12");
+    assert_string_equal(weft_bundle_served(&b->program[0]), "resnet");
+    weft_bundle_close(b);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        l->p.serves = wrong[i].serves;
+        l->p.version = wrong[i].version;
+        refuse(&l->b, "is to be served under another name or version");
+    }
+}
+
 static void test_bundle__wrong_indices_are_refused(void **state)
 {
     (void)state;
@@ -554,13 +582,21 @@ static void test_bundle__other_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(reads_what_was_written),          TEST(writing_what_was_read_gives_the_same_bytes),
-        TEST(takes_a_bundle_without_anything), TEST(a_flipped_byte_is_refused),
-        TEST(a_cut_file_is_refused),           TEST(bytes_behind_the_end_are_refused),
-        TEST(the_truth_of_the_lies_is_taken),  TEST(wrong_indices_are_refused),
-        TEST(wrong_types_are_refused),         TEST(wrong_attributes_are_refused),
-        TEST(wrong_requirements_are_refused),  TEST(requirements_are_checked),
-        TEST(wrong_buffers_are_refused),       TEST(names_are_unique),
+        TEST(reads_what_was_written),
+        TEST(writing_what_was_read_gives_the_same_bytes),
+        TEST(takes_a_bundle_without_anything),
+        TEST(a_flipped_byte_is_refused),
+        TEST(a_cut_file_is_refused),
+        TEST(bytes_behind_the_end_are_refused),
+        TEST(the_truth_of_the_lies_is_taken),
+        TEST(versions_are_read),
+        TEST(wrong_indices_are_refused),
+        TEST(wrong_types_are_refused),
+        TEST(wrong_attributes_are_refused),
+        TEST(wrong_requirements_are_refused),
+        TEST(requirements_are_checked),
+        TEST(wrong_buffers_are_refused),
+        TEST(names_are_unique),
         TEST(other_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -280,6 +280,10 @@ static json_t *inspect_program(const weft_bundle *b, const weft_bundle_program *
     }
     uint32_t n_launch = count_launches(b, p, ops);
     json_object_set_new(model, "name", weft_tool_json_name(p->name));
+    if (p->version) {
+        json_object_set_new(model, "serves", weft_tool_json_name(weft_bundle_served(p)));
+        json_object_set_new(model, "version", json_string(p->version));
+    }
     json_object_set_new(model, "inputs", program_ports(&s, p, p->input, p->n_input));
     json_object_set_new(model, "outputs", program_ports(&s, p, p->output, p->n_output));
     json_object_set_new(model, "symbols", symbols);
@@ -491,6 +495,15 @@ static void print_ports(const json_t *ports, const char *what)
     }
 }
 
+static void print_version(const json_t *model)
+{
+    if (!json_object_get(model, "version"))
+        return;
+    printf("  serves   version %s of ", json_string_value(json_object_get(model, "version")));
+    print_name(json_object_get(model, "serves"));
+    putchar('\n');
+}
+
 static void print_symbols(const json_t *model)
 {
     size_t i;
@@ -579,6 +592,7 @@ static void print_model(json_t *model)
     printf("\n");
     print_ports(json_object_get(model, "inputs"), "input");
     print_ports(json_object_get(model, "outputs"), "output");
+    print_version(model);
     print_symbols(model);
     printf("  weights  %llu, %s\n", (unsigned long long)get_count(weights, "count"),
            get_bytes(weights, "bytes", size));
