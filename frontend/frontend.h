@@ -21,6 +21,23 @@ typedef struct weft_import_value {
     bool is_list; /* else one number, for all elements */
 } weft_import_value;
 
+/* An input or output of the model, and what it is in the graph. */
+typedef struct weft_import_port {
+    const char *name; /* in the model */
+    const char *as;   /* in the graph; NULL: `name` */
+    /* Of an input: sizes for its symbolic axes, where they are not below 0. Without effect if the
+     * input has another number of axes. */
+    const int64_t *dim;
+    size_t n_dim;
+    /* The graph has the elements in this shape, where -1 at axis 0 is the model's axis 0. NULL: in
+     * the model's. */
+    const int64_t *outer_dim;
+    size_t n_outer_dim;
+    /* In the graph. Of an input: the value that it gets; none: an input of the graph, and then set.
+     * Of an output: set. */
+    weft_val val;
+} weft_import_port;
+
 /* Zero-initialised: the defaults. */
 typedef struct weft_import_options {
     const char *graph_name; /* NULL: the file's base name without .onnx, made a valid name */
@@ -30,9 +47,15 @@ typedef struct weft_import_options {
     size_t n_value;
     bool allow_hard_links; /* external data with more than one link */
     /* The model becomes one of several heads of a graph: its outputs are called HEAD/NAME. `into`:
-     * the graph of the heads before, whose inputs this head shares by name; NULL: the first. */
+     * the graph of the models before, whose inputs this one shares by name; NULL: the first. */
     const char *head;
     weft_graph *into;
+    int64_t batch_max; /* bound of the symbols at axis 0 of inputs; 0: none */
+    /* Inputs that are not listed are as in the model. If outputs are listed, only these are made;
+     * with `is_step` they become values, and no outputs of the graph. */
+    weft_import_port *input, *output;
+    size_t n_input, n_output;
+    bool is_step;
 } weft_import_options;
 
 /* Reads one ONNX file into a new graph of `m` (graph stage), or adds it to `options->into`, which

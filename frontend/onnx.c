@@ -90,6 +90,7 @@ static bool names_are_apart(const weft_onnx_ctx *cx, const Onnx__ModelProto *mod
     weft_diag *diag = weft_diag_create();
     weft_import_options alone = cx->options ? *cx->options : (weft_import_options){0};
     alone.into = NULL;
+    alone.n_input = alone.n_output = 0; /* their values are of the other module */
     weft_onnx_ctx probe = {.m = m,
                            .diag = diag,
                            .file = cx->file,

@@ -87,8 +87,27 @@ static weft_err add_initialisers(weft_onnx_ctx *cx, weft_onnx_scope *scope,
 
 /* -- Inputs ----------------------------------------------------------------------------------- */
 
+/* The dim of an axis: symbolic ones have the size that `port` has for them, axis 0 the dim `batch`
+ * if that is given (not 0). */
+static weft_err read_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, size_t axis,
+                         const char *name, weft_where where, const weft_import_port *port,
+                         weft_dim batch, weft_dim *out)
+{
+    const Onnx__TensorShapeProto__Dimension *d = shape->dim[axis];
+    bool is_const =
+        d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0;
+    *out = axis == 0 ? batch : 0;
+    if (*out != 0 && weft_onnx__share_dim(cx, shape, axis, name, *out))
+        return WEFT_ERR_OK;
+    if (!is_const && port && port->n_dim == shape->n_dim && port->dim[axis] >= 0) {
+        *out = port->dim[axis];
+        return WEFT_ERR_OK;
+    }
+    return weft_onnx__dim(cx, shape, axis, name, where, out);
+}
+
 static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
-                          weft_ttype *out)
+                          const weft_import_port *port, weft_dim batch, weft_ttype *out)
 {
     const Onnx__TypeProto *type = v->type;
     bool is_tensor = type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
@@ -121,7 +140,7 @@ static weft_err read_type(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft
     int64_t known = 1;
     for (size_t i = 0; i < t->shape->n_dim; i++) {
         weft_dim *d = &out->dim[i];
-        WEFT_TRY(weft_onnx__dim(cx, t->shape, i, v->name, where, d));
+        WEFT_TRY(read_dim(cx, t->shape, i, v->name, where, port, batch, d));
         if (!weft_dim_is_const(*d) || *d == 0)
             continue;
         if (*d > WEFT_NUMEL_MAX / known)
@@ -199,7 +218,59 @@ static weft_err fix_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v,
     return WEFT_ERR_OK;
 }
 
-/* The input of that name of the heads before; none: they have no such input. */
+/* -- Ports: what the caller asks of an input or output ---------------------------------------- */
+
+static weft_import_port *find_port(weft_import_port *port, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(port[i].name, name) == 0)
+            return &port[i];
+    return NULL;
+}
+
+static weft_import_port *input_port(const weft_onnx_ctx *cx, const char *name)
+{
+    return cx->options ? find_port(cx->options->input, cx->options->n_input, name) : NULL;
+}
+
+/* The shape of the graph's side of a port whose side in the model has this type. */
+static weft_err outer_type(const weft_onnx_ctx *cx, const weft_import_port *port, weft_where where,
+                           const weft_ttype *inner, weft_ttype *out)
+{
+    bool has_batch = port->n_outer_dim > 0 && port->outer_dim[0] < 0 && inner->rank > 0;
+    weft_ttype type = {.dtype = inner->dtype, .rank = (uint8_t)port->n_outer_dim};
+    int64_t n_inner = 1, n_outer = 1;
+    bool known = port->n_outer_dim <= WEFT_RANK_MAX;
+    for (size_t i = has_batch; known && i < inner->rank; i++) {
+        known = weft_dim_is_const(inner->dim[i]) && inner->dim[i] <= WEFT_NUMEL_MAX / n_inner;
+        n_inner *= known && inner->dim[i] > 0 ? inner->dim[i] : 1;
+    }
+    for (size_t i = 0; known && i < port->n_outer_dim; i++) {
+        int64_t d = port->outer_dim[i];
+        type.dim[i] = i == 0 && has_batch ? inner->dim[0] : d;
+        known = (i == 0 && has_batch) || (d > 0 && d <= WEFT_NUMEL_MAX / n_outer);
+        n_outer *= known && !(i == 0 && has_batch) ? d : 1;
+    }
+    if (!known)
+        return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, where,
+                               "\"%s\" is to be reshaped, which needs sizes that do not vary",
+                               port->name);
+    if (n_inner != n_outer)
+        return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                               "\"%s\" is to be reshaped from %lld elements to %lld", port->name,
+                               (long long)n_outer, (long long)n_inner);
+    *out = type;
+    return WEFT_ERR_OK;
+}
+
+static weft_err reshape(weft_onnx_ctx *cx, const weft_ttype *to, weft_where where, weft_val *val)
+{
+    weft_onnx_call call = {.cx = cx, .op_type = "Reshape", .where = where};
+    return weft_onnx__emit_dims(&call, WEFT_OP_RESHAPE, *val, WEFT_ATTR_SHAPE, to->dim, to->rank,
+                                val);
+}
+
+/* The input of that name of the models before; none: they have no such input. */
 static weft_val earlier_input(const weft_onnx_ctx *cx, const char *name)
 {
     for (uint32_t i = 0; cx->options && cx->options->into && i < weft_graph_input_count(cx->g); i++)
@@ -208,7 +279,15 @@ static weft_val earlier_input(const weft_onnx_ctx *cx, const char *name)
     return (weft_val){0};
 }
 
-/* Checks that the input has the type of that of the heads before. */
+static weft_err refuse_value(const weft_onnx_ctx *cx, const char *name, weft_where where)
+{
+    return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
+                           "input \"%s\" has another type, size or bounds than that of the %s "
+                           "before",
+                           name, cx->options->head ? "heads" : "models");
+}
+
+/* Checks that the input has the type of the value that it gets. */
 static weft_err share_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
                             weft_val earlier)
 {
@@ -221,11 +300,26 @@ static weft_err share_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, we
                 t->shape->n_dim == type->rank;
     for (size_t i = 0; same && i < t->shape->n_dim; i++)
         same = weft_onnx__share_dim(cx, t->shape, i, v->name, type->dim[i]);
-    return same ? WEFT_ERR_OK
-                : weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
-                                  "input \"%s\" has another type, size or bounds than that of the "
-                                  "heads before",
-                                  v->name);
+    return same ? WEFT_ERR_OK : refuse_value(cx, v->name, where);
+}
+
+/* The value that an input gets, in the shape of the model. */
+static weft_err take_value(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v,
+                           const weft_import_port *port, weft_where where, weft_val *val)
+{
+    if (!port || !port->outer_dim)
+        return share_input(cx, v, where, *val);
+    const weft_ttype given = *weft_val_ttype(cx->m, *val);
+    bool has_batch = port->n_outer_dim > 0 && port->outer_dim[0] < 0 && given.rank > 0;
+    weft_ttype inner, outer;
+    WEFT_TRY(read_type(cx, v, where, port, has_batch ? given.dim[0] : 0, &inner));
+    WEFT_TRY(outer_type(cx, port, where, &inner, &outer));
+    bool same = given.dtype == outer.dtype && given.rank == outer.rank;
+    for (uint32_t i = 0; same && i < outer.rank; i++)
+        same = given.dim[i] == outer.dim[i];
+    if (!same)
+        return refuse_value(cx, v->name, where);
+    return reshape(cx, &inner, where, val);
 }
 
 static weft_err make_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, weft_where where,
@@ -234,13 +328,22 @@ static weft_err make_input(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, wef
     const weft_import_value *value = find_value(cx, v->name);
     if (value)
         return fix_input(cx, v, value, where, out);
-    *out = earlier_input(cx, v->name);
+    weft_import_port *port = input_port(cx, v->name);
+    const char *name = port && port->as ? port->as : v->name;
+    *out = port && port->val.i ? port->val : earlier_input(cx, name);
+    if (port)
+        port->val = *out;
     if (out->i)
-        return share_input(cx, v, where, *out);
-    weft_ttype type;
-    WEFT_TRY(read_type(cx, v, where, &type));
-    *out = weft_graph_add_input(cx->g, v->name, weft_type_intern(cx->m, &type));
-    return WEFT_ERR_OK;
+        return take_value(cx, v, port, where, out);
+    weft_ttype type, shown;
+    WEFT_TRY(read_type(cx, v, where, port, 0, &type));
+    shown = type;
+    if (port && port->outer_dim)
+        WEFT_TRY(outer_type(cx, port, where, &type, &shown));
+    *out = weft_graph_add_input(cx->g, name, weft_type_intern(cx->m, &shown));
+    if (port)
+        port->val = *out;
+    return port && port->outer_dim ? reshape(cx, &type, where, out) : WEFT_ERR_OK;
 }
 
 static weft_err add_inputs(weft_onnx_ctx *cx, weft_onnx_scope *scope, const Onnx__GraphProto *graph)
@@ -326,6 +429,38 @@ static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, w
     return WEFT_ERR_OK;
 }
 
+/* An output of the graph, or, if outputs are listed, the value of its port. */
+static weft_err keep_output(weft_onnx_ctx *cx, const char *name, weft_val val, weft_where where)
+{
+    const char *head = cx->options ? cx->options->head : NULL;
+    if (!cx->options || cx->options->n_output == 0) {
+        weft_graph_add_output(cx->g,
+                              head ? weft_arena_printf(cx->arena, "%s/%s", head, name) : name, val);
+        return WEFT_ERR_OK;
+    }
+    weft_import_port *port = find_port(cx->options->output, cx->options->n_output, name);
+    if (!port)
+        return WEFT_ERR_OK;
+    if (port->outer_dim) {
+        weft_ttype outer;
+        WEFT_TRY(outer_type(cx, port, where, weft_val_ttype(cx->m, val), &outer));
+        WEFT_TRY(reshape(cx, &outer, where, &val));
+    }
+    port->val = val;
+    return WEFT_ERR_OK;
+}
+
+/* The listed outputs, in the order of the list. */
+static void add_listed(weft_onnx_ctx *cx)
+{
+    size_t n = cx->options && !cx->options->is_step ? cx->options->n_output : 0;
+    for (size_t i = 0; i < n; i++) {
+        const weft_import_port *port = &cx->options->output[i];
+        if (port->val.i)
+            weft_graph_add_output(cx->g, port->as ? port->as : port->name, port->val);
+    }
+}
+
 static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                             const Onnx__GraphProto *graph)
 {
@@ -362,10 +497,9 @@ static weft_err add_outputs(weft_onnx_ctx *cx, weft_onnx_scope *scope,
                                    name);
         n++;
         WEFT_TRY(weft_onnx__note_failure(cx, check_output(cx, v, e->val, where)));
-        const char *head = cx->options ? cx->options->head : NULL;
-        weft_graph_add_output(
-            cx->g, head ? weft_arena_printf(cx->arena, "%s/%s", head, name) : name, e->val);
+        WEFT_TRY(keep_output(cx, name, e->val, where));
     }
+    add_listed(cx);
     if (n == 0 && cx->failed == WEFT_ERR_OK)
         return weft_diag_error(cx->diag, WEFT_ERR_UNSUP, (weft_where){.file = cx->file},
                                "all outputs are tensors of strings, which are not supported");

@@ -160,7 +160,7 @@ typedef struct weft_onnx_ctx {
     uint32_t n_known_nodes;
     WEFT_VEC(weft_onnx_external) external;
     WEFT_VEC(weft_onnx_symbol) symbols;
-    uint32_t n_earlier; /* symbols that the graph has of the heads before */
+    uint32_t n_earlier; /* symbols that the graph has of the models before */
     bool apart;         /* an axis with the name of an earlier axis of the same input is its own */
     bool related;       /* the model relates axes that `apart` separates */
     bool has_batch;     /* a symbol was taken for the batch */
@@ -215,8 +215,8 @@ WEFT_MUST_USE weft_err weft_onnx__dim(weft_onnx_ctx *cx, const Onnx__TensorShape
                                       weft_dim *out);
 /* INPUT: the options bound a symbolic dimension that the model does not have. */
 WEFT_MUST_USE weft_err weft_onnx__check_dims(weft_onnx_ctx *cx);
-/* The axis of an input that an earlier head has, with dim `earlier`: false if the two differ. An
- * axis that is symbolic here has that dim, whatever its name. */
+/* The axis of an input that a model before has or gives, with dim `earlier`: false if the two
+ * differ. An axis that is symbolic here has that dim, whatever its name. */
 bool weft_onnx__share_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, size_t axis,
                           const char *input, weft_dim earlier);
 /* Whether an input has one name on several axes. */

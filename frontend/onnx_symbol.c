@@ -76,7 +76,7 @@ static const char *unique_name(const weft_onnx_ctx *cx, const char *name)
     return unique;
 }
 
-/* The symbol of the heads before that has this name and these bounds; 0: there is none. */
+/* The symbol of the models before that has this name and these bounds; 0: there is none. */
 static weft_dim earlier_symbol(const weft_onnx_ctx *cx, const char *name, int64_t lo, int64_t hi)
 {
     for (uint32_t i = 0; i < cx->n_earlier; i++) {
@@ -89,8 +89,8 @@ static weft_dim earlier_symbol(const weft_onnx_ctx *cx, const char *name, int64_
     return 0;
 }
 
-static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, const char *axis, int64_t lowest,
-                            weft_where where, weft_dim *out)
+static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, const char *axis, bool is_batch,
+                            int64_t lowest, weft_where where, weft_dim *out)
 {
     for (uint32_t i = 0; i < cx->symbols.len; i++) {
         if (same_text(cx->symbols.at[i].param, param) && same_text(cx->symbols.at[i].axis, axis)) {
@@ -108,6 +108,8 @@ static weft_err make_symbol(weft_onnx_ctx *cx, const char *param, const char *ax
     if (!option)
         option = find_option(cx, param);
     int64_t lo = lowest, hi = INT64_MAX / 4;
+    if (is_batch && cx->options && cx->options->batch_max > 0)
+        hi = cx->options->batch_max;
     if (option) {
         lo = option->lo;
         hi = option->hi < hi ? option->hi : hi;
@@ -143,7 +145,7 @@ weft_err weft_onnx__dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, 
         cx->has_batch = true;
         lowest = 1;
     }
-    return make_symbol(cx, param, own, lowest, where, out);
+    return make_symbol(cx, param, own, axis == 0, lowest, where, out);
 }
 
 bool weft_onnx__share_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, size_t axis,

@@ -159,12 +159,21 @@ typedef struct weft_merge_set {
 } weft_merge_set;
 
 /* Zero-initialised: the defaults. */
+/* Batch sizes of one model. */
+typedef struct weft_model_batches {
+    const char *model;
+    const int64_t *batch;
+    size_t n;
+} weft_model_batches;
+
 typedef struct weft_pass_options {
     const char *const *alone; /* names of models that are merged with no other */
     size_t n_alone;
     const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
     const int64_t *batch; /* buckets of the batch symbol; NULL: 1, 2, 4, 8 */
     size_t n_batch;
+    const weft_model_batches *own_batch; /* of some models, where `batch` is NULL */
+    size_t n_own_batch;
     uint64_t rewrite_limit; /* the first N rewrites only; 0: no limit */
     bool allow_fast;        /* rewrites that change floating-point results beyond rounding order */
     weft_dtype precision;   /* F16, BF16: what f32 becomes inside the graphs; else it stays */

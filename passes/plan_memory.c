@@ -1,13 +1,13 @@
 /* plan-memory: offsets in one arena for each batch bucket.
  *
- * Buckets are the batch sizes asked for, crossed with a few values of every other symbol: its upper
- * bound and the powers of two from 16 below it; a symbol without a bound is planned at
- * UNBOUNDED_DEFAULT. Sizes that the requirements of the graph exclude are replaced by the next ones
- * that they allow. In a joint graph all parts have the same batch. The runtime plans other sizes
- * when a request has them. In a bucket all dims are numbers: ops/place.h computes which values need
- * memory and their lifetimes (an output lives to the end), and base/pack.h places the blocks.
- * Values with a dynamic shape live on the heap and have no buffer. O(buckets * nodes^2) in the
- * worst case, in practice linear.
+ * Buckets are the batch sizes asked for, for all models or for one, crossed with a few values of
+ * every other symbol: its upper bound and the powers of two from 16 below it; a symbol without a
+ * bound is planned at UNBOUNDED_DEFAULT. Sizes that the requirements of the graph exclude are
+ * replaced by the next ones that they allow. In a joint graph all parts have the same batch. The
+ * runtime plans other sizes when a request has them. In a bucket all dims are numbers: ops/place.h
+ * computes which values need memory and their lifetimes (an output lives to the end), and
+ * base/pack.h places the blocks. Values with a dynamic shape live on the heap and have no buffer.
+ * O(buckets * nodes^2) in the worst case, in practice linear.
  *
  * GPUs run independent launches concurrently: there a value lives from the beginning of the level
  * that defines it (level-schedule) to the end of the last level that reads it. */
@@ -42,10 +42,16 @@ typedef struct choices {
     uint32_t n;
 } choices;
 
-static void choose_batch(const weft_pass_options *o, int64_t lo, int64_t hi, choices *out)
+static void choose_batch(const weft_pass_options *o, const char *model, int64_t lo, int64_t hi,
+                         choices *out)
 {
     const int64_t *batch = o->batch ? o->batch : default_batch;
     size_t n = o->batch ? o->n_batch : sizeof default_batch / sizeof default_batch[0];
+    for (size_t i = 0; i < o->n_own_batch && !o->batch; i++)
+        if (strcmp(o->own_batch[i].model, model) == 0) {
+            batch = o->own_batch[i].batch;
+            n = o->own_batch[i].n;
+        }
     for (size_t i = 0; i < n && out->n < CHOICES_MAX; i++)
         if (batch[i] >= lo && batch[i] <= hi)
             out->at[out->n++] = batch[i];
@@ -192,7 +198,7 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
         if (class[i] != i)
             choice[i].n = 1; /* follows its class */
         else if (is_batch[i])
-            choose_batch(cx->options, lo, hi, &choice[i]);
+            choose_batch(cx->options, weft_graph_name(g), lo, hi, &choice[i]);
         else
             choose_other(&p, i, lo, hi, &choice[i]);
     }

@@ -11,73 +11,11 @@
 #include "base/device_type.h"
 #include "base/diag.h"
 #include "ir/cost.h"
+#include "scheduler/set.h"
 
 #include <stdbool.h>
 
 struct json_t;
-
-/* -- Set files ------------------------------------------------------------------------------ */
-
-typedef struct weft_set_dim {
-    const char *name;
-    int64_t lo, hi;
-} weft_set_dim;
-
-typedef struct weft_set_value {
-    const char *name; /* of an input */
-    const double *x;
-    size_t n;
-    bool is_list; /* else one number */
-} weft_set_value;
-
-typedef struct weft_set_model {
-    const char *name;
-    const char *file;    /* ONNX file, resolved against the set file's folder; NULL: none */
-    const char *profile; /* CSV file with measurements, resolved likewise; NULL: none */
-    double slo_us;       /* p99 latency target; 0: none */
-    double rate_per_s;   /* expected requests per second; 0: not given */
-    bool admit_by_slo;   /* the server refuses requests that it would answer after the SLO */
-    const weft_set_dim *dim;
-    size_t n_dim;
-    const weft_set_value *value;
-    size_t n_value;
-    /* Models of the set with files, in place of a file: the model answers what they answer for one
-     * input. */
-    const struct weft_set_model *const *head;
-    size_t n_head;
-    uint32_t line; /* in the set file, for messages */
-} weft_set_model;
-
-typedef struct weft_set_variant {
-    const char *model;
-    double accuracy;
-} weft_set_variant;
-
-typedef struct weft_set_app {
-    const char *name;
-    double rate_per_s; /* requests that any variant may serve, beside the models' own; 0: none */
-    double slo_us;     /* also holds for the variants; 0: none */
-    double accuracy;   /* least mean accuracy, weighted by requests; 0: any */
-    const weft_set_variant *variant;
-    size_t n_variant;
-} weft_set_app;
-
-typedef struct weft_set {
-    const char *file;
-    const char *profile_layout; /* "weft" or "parvagpu" */
-    const weft_set_model *model;
-    size_t n_model;
-    const weft_set_app *app;
-    size_t n_app;
-} weft_set;
-
-/* Reads a set file (YAML, docs/set-file.md). INPUT with file and line: unknown keys, duplicate or
- * unusable names, wrong units. The result lives in `arena`. */
-WEFT_MUST_USE weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag,
-                                     weft_set *out);
-enum { WEFT_SET_NAME_MAX = 128, WEFT_FAMILY_NAME_MAX = 1 << 13 }; /* bytes */
-/* Whether a name is safe in URLs, file names and labels: [A-Za-z0-9][A-Za-z0-9_.-]*. */
-bool weft_set_name_valid(const char *name);
 
 /* -- Fleets --------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  * docs/set-file.md is the reference. The schema below lists the keys; `dims` and `values`, whose
  * keys are free, are read from the YAML nodes. The files that a set names are not opened. */
 #include "scheduler/input/input.h"
+#include "scheduler/input/model_folder.h"
 #include "scheduler/input/yaml_int.h"
 
 #include "base/map.h"
@@ -11,6 +12,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     MODELS_MAX = 16384,
@@ -417,6 +419,9 @@ static weft_err read_set(reader *rd, weft_set *out)
 weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag, weft_set *out)
 {
     weft_yaml yaml;
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return weft_set__load_folder(path, arena, diag, out);
     WEFT_TRY(weft_yaml__open(path, diag, &yaml));
     reader rd = {.yaml = &yaml, .arena = arena, .diag = diag, .names = weft_map_create(arena)};
     weft_err err = read_set(&rd, out);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A dictionary for libFuzzer, from the tables that the readers know words from.
 #
-# usage: words.sh onnx|wir|set
+# usage: words.sh onnx|wir|set|pbtxt
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -28,8 +28,15 @@ case ${1:-} in
     set)
         grep -oE '^\| `[^`]+`' docs/set-file.md | tr -d '|` ' | sed 's/.*\.//; s/$/: /' | quote
         ;;
+    pbtxt)
+        {
+            grep -ohE '\{"[a-z_]+", [a-zN]' scheduler/input/model_config.c | cut -d'"' -f2 | sed 's/$/: /'
+            types | tr a-z A-Z | sed 's/^/TYPE_/'
+            printf '%s\n' TYPE_FP32 TYPE_INT64 ' {' '}' '[ ' ']' '"x"'
+        } | quote
+        ;;
     *)
-        echo "usage: $0 onnx|wir|set" >&2
+        echo "usage: $0 onnx|wir|set|pbtxt" >&2
         exit 2
         ;;
 esac

@@ -20,6 +20,7 @@
 typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *plan, *gpu, *calibration;
+    const char *repository;
     bool allow_hard_links, tune, text_report;
     bool tf32;                 /* GEMMs of f32 may round their operands */
     bool is_f32;               /* nothing is computed in less than f32 */
@@ -90,8 +91,14 @@ static int parse(int argc, char **argv, options *o)
         return code;
     o->file = argv + optind;
     o->n_file = argc - optind;
+    if (o->n_file > 0 && o->repository)
+        return weft_tool_usage(&weft_verb_compile, "--repository excludes other files");
+    if (o->repository) {
+        o->file = (char **)&o->repository;
+        o->n_file = 1;
+    }
     if (o->n_file == 0)
-        return weft_tool_usage(&weft_verb_compile, "name a set file or ONNX files");
+        return weft_tool_usage(&weft_verb_compile, "name a set file, ONNX files or a --repository");
     const weft_pass_options *pass = &o->pipeline.run.pass;
     bool narrow = weft_tool_is_narrow(pass), is_given = pass->precision != WEFT_DTYPE_NONE;
     o->tf32 = !narrow && !pass->exact_f32 && (is_for_gpu(o) || is_given);
@@ -288,7 +295,9 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
         const weft_set_model *model = sources->model[i];
         out[i] = (weft_codegen_model){0};
         if (model)
-            out[i] = (weft_codegen_model){.slo_us = model->slo_us,
+            out[i] = (weft_codegen_model){.serves = model->serves,
+                                          .version = model->version,
+                                          .slo_us = model->slo_us,
                                           .rate_per_s = model->rate_per_s,
                                           .admit_by_slo = model->admit_by_slo};
         weft_profile recorded = {0};
@@ -399,6 +408,21 @@ static const char *precision_name(const options *o)
     return o->tf32 ? "tf32" : weft_dtype_name(o->pipeline.run.pass.precision);
 }
 
+/* The batch sizes that configurations of models ask for. */
+static void take_batches(options *o, const weft_tool_sources *sources, weft_arena *arena)
+{
+    uint32_t n = weft_graph_model_count(sources->module), count = 0;
+    weft_model_batches *own = weft_arena_array(arena, (size_t)n + 1, sizeof *own);
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_set_model *model = sources->model[i];
+        if (model && model->config && model->config->n_batch)
+            own[count++] =
+                (weft_model_batches){model->name, model->config->batch, model->config->n_batch};
+    }
+    o->pipeline.run.pass.own_batch = own;
+    o->pipeline.run.pass.n_own_batch = count;
+}
+
 static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
@@ -414,6 +438,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     /* They have the nodes of their heads, and would be found alike. */
     o->pipeline.run.pass.alone = sources->with_heads;
     o->pipeline.run.pass.n_alone = sources->n_with_heads;
+    take_batches(o, sources, arena);
     if (o->plan)
         WEFT_TRY(weft_tool_follow_plan(o->plan, sources, &o->pipeline, arena, diag));
     size_t n = 0;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { TEXT_LIMIT_MIB = 1024 };
 
@@ -80,6 +81,12 @@ weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **
 
 /* -- Sets of models --------------------------------------------------------------------------- */
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static weft_err import_one(weft_tool_sources *s, const char *path,
                            const weft_import_options *options, weft_diag *diag)
 {
@@ -100,7 +107,7 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
     uint32_t n = 0;
     for (size_t i = 0; i < set->n_model; i++) {
         const weft_set_model *model = &set->model[i];
-        if (!model->file && !model->n_head) {
+        if (!model->file && !model->n_head && !model->n_step) {
             weft_diag_warn(diag, (weft_where){.file = path, .item = model->name},
                            "known by its profile only: not compiled");
             continue;
@@ -130,7 +137,8 @@ weft_err weft_tool_load_sources(char *const *file, int n_file, const weft_import
                                 weft_arena *arena, weft_diag *diag, weft_tool_sources *out)
 {
     weft_file_kind kind = WEFT_FILE_TEXT;
-    bool is_set = n_file == 1 && (has_suffix(file[0], ".yaml") || has_suffix(file[0], ".yml"));
+    bool is_set = n_file == 1 && (has_suffix(file[0], ".yaml") || has_suffix(file[0], ".yml") ||
+                                  is_folder(file[0]));
     if (!is_set && strcmp(file[0], "-") != 0)
         WEFT_TRY(weft_tool_sniff(file[0], diag, &kind));
     if (!is_set && n_file == 1 && kind != WEFT_FILE_ONNX) {
