@@ -1,6 +1,7 @@
 /* Changes to what is served, one after the other.
  *
- *   load:   waits -> is opened beside the loop -> begins -> its state is saved beside the loop
+ *   load:   waits -> is compiled if it is a model's, and opened, beside the loop -> begins -> its
+ * state is saved beside the loop
  *           -> comes into force -> the saved state does, too -> is over
  *   unload, weigh, plan: the same without opening; a plan is refused while another change goes on
  *
@@ -30,6 +31,7 @@ typedef struct weft_operation {
     char *path, *folder, *model, *version;
     double weight;
     bool has_weight, alone;
+    bool is_made; /* by the repository's source */
     weft_job job; /* opens the bundle */
     struct router_bundle *bundle;
     weft_diag *diag;
@@ -248,15 +250,20 @@ static void save_change(weft_deployment *d)
 static void run_open(weft_job *job)
 {
     operation *op = (operation *)((char *)job - offsetof(operation, job));
+    const weft_serve_source *source = &op->deployment->options.source;
+    op->diag = weft_diag_create();
+    op->err = op->diag ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    if (op->err == WEFT_ERR_OK && op->is_made)
+        op->err = source->make(source->user, op->model, op->diag, &op->path);
+    if (op->err != WEFT_ERR_OK)
+        return;
     const weft_serve_bundle as = {.path = op->path,
                                   .folder = op->folder,
                                   .spreads = true,
                                   .model = (const char *const *)&op->model,
                                   .n_model = op->model != NULL};
-    op->diag = weft_diag_create();
-    op->err = op->diag ? weft_router__read_bundle(&as, op->deployment->options.trust_bundle,
-                                                  op->diag, &op->bundle)
-                       : WEFT_ERR_NOMEM;
+    op->err =
+        weft_router__read_bundle(&as, op->deployment->options.trust_bundle, op->diag, &op->bundle);
 }
 
 static weft_err begin_load(weft_deployment *d, operation *op, weft_diag *diag)
@@ -430,10 +437,26 @@ uint64_t weft_deployment__load(weft_deployment *d, const weft_serve_bundle *as, 
                       .path = copy(as->path, &failed),
                       .folder = copy(as->folder, &failed),
                       .model = copy(as->n_model ? as->model[0] : NULL, &failed),
-                      .version = copy(as->version ? as->version : "1", &failed),
+                      .version = copy(as->version, &failed),
                       .has_weight = as->has_weight,
                       .weight = as->weight,
                       .alone = alone};
+    return enqueue(d, op, failed, wait);
+}
+
+bool weft_deployment__has_source(const weft_deployment *d)
+{
+    return d->options.source.make != NULL;
+}
+
+uint64_t weft_deployment__make(weft_deployment *d, const char *model, weft_operation_wait *wait)
+{
+    bool failed = false;
+    operation *op = calloc(1, sizeof *op);
+    if (!op)
+        return 0;
+    *op = (operation){
+        .kind = OPERATION_LOAD, .model = copy(model, &failed), .is_made = true, .alone = true};
     return enqueue(d, op, failed, wait);
 }
 
@@ -550,10 +573,11 @@ static weft_err check_bundle(const weft_serve_bundle *b, weft_diag *diag)
 static void report_missing(weft_deployment *d, const weft_serve_bundle *b, const weft_diag *diag)
 {
     const char *why = weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : "cannot be opened";
-    d->missing[d->n_missing++] = (weft_missing_bundle){
-        .path = b->path, .version = b->version, .why = weft_arena_strdup(d->arena, why)};
+    d->missing[d->n_missing++] = (weft_missing_bundle){.path = b->path,
+                                                       .version = b->version ? b->version : "",
+                                                       .why = weft_arena_strdup(d->arena, why)};
     WEFT_LOG(WEFT_LOG_ERROR, "bundle_not_served", {.key = "path", .text = b->path},
-             {.key = "version", .text = b->version}, {.key = "why", .text = why});
+             {.key = "version", .text = b->version ? b->version : ""}, {.key = "why", .text = why});
 }
 
 static weft_err restore_bundles(weft_deployment *d, const weft_state *state)
@@ -678,6 +702,8 @@ void weft_deployment__stop(weft_deployment *d)
     d->stopped = true;
     if (d->loop)
         weft_timer__cancel(d->loop, &d->soon);
+    if (d->options.source.stop)
+        d->options.source.stop(d->options.source.user);
     weft_offload__destroy(d->offload);
     d->offload = NULL;
     while (d->current || d->first) {

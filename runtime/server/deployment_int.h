@@ -60,6 +60,12 @@ void weft_deployment__close(weft_deployment *deployment); /* NULL is allowed */
  * then. `wait` may be NULL. */
 uint64_t weft_deployment__load(weft_deployment *deployment, const weft_serve_bundle *as, bool alone,
                                weft_operation_wait *wait);
+/* The same for the versions of a model that the repository's source makes, in place of all others.
+ */
+uint64_t weft_deployment__make(weft_deployment *deployment, const char *model,
+                               weft_operation_wait *wait);
+/* Whether the repository has models that are compiled, and no bundles. */
+bool weft_deployment__has_source(const weft_deployment *deployment);
 /* See weft_router__unload. */
 uint64_t weft_deployment__unload(weft_deployment *deployment, const char *path, const char *model,
                                  const char *version, weft_operation_wait *wait);
@@ -100,6 +106,17 @@ WEFT_MUST_USE weft_err weft_rollout__start(weft_router *router, weft_deployment 
                                            weft_loop *loop, weft_rollout **out);
 void weft_rollout__stop(weft_rollout *rollout); /* before the deployment; NULL is allowed */
 
+/* -- A repository that is looked at again (poll.c) -------------------------------------------- */
+
+typedef struct weft_poll weft_poll;
+
+/* Loads models that are new or have changed, and unloads those that are gone. *out is NULL where
+ * the options ask for none. */
+WEFT_MUST_USE weft_err weft_poll__start(const weft_serve_options *options,
+                                        weft_deployment *deployment, weft_loop *loop,
+                                        weft_poll **out);
+void weft_poll__stop(weft_poll *poll); /* before the deployment; NULL is allowed */
+
 /* -- The folder of bundles (repository.c) --------------------------------------------------- */
 
 /* A file that has a version of a model: FOLDER/MODEL.weft (version 1) or FOLDER/MODEL/VERSION.weft.
@@ -107,12 +124,14 @@ void weft_rollout__stop(weft_rollout *rollout); /* before the deployment; NULL i
 typedef struct weft_repository_file {
     char path[4096];
     char version[WEFT_VERSION_MAX];
+    bool is_versioned; /* the file's name, or who asked for it, says the version */
 } weft_repository_file;
 
 /* `version` NULL: the latest. false: there is none, or the name can be no model's. */
 bool weft_repository__find(const char *folder, const char *model, const char *version,
                            weft_repository_file *out);
-/* Goes through all of them, some thousands in a folder at most. */
+/* Goes through all of them, some thousands in a folder at most; also through FOLDER/MODEL/VERSION/,
+ * the versions of models that are compiled. */
 typedef struct weft_repository_scan weft_repository_scan;
 weft_repository_scan *weft_repository__open_scan(const char *folder); /* NULL: out of memory */
 void weft_repository__close_scan(weft_repository_scan *scan);         /* NULL is allowed */

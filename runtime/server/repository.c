@@ -1,5 +1,6 @@
-/* The folder of bundles that clients may load by name. Only names of models and versions come from
- * clients, and only files that lie in the folder are opened: no path, no symbolic link. */
+/* The folder of bundles, or of models to compile, that clients may load by name. Only names of
+ * models and versions come from clients, and only files that lie in the folder are opened: no path,
+ * no symbolic link. */
 #include "runtime/server/deployment_int.h"
 
 #include <dirent.h>
@@ -24,6 +25,12 @@ static bool is_file(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* Length of a file name without ".weft"; 0: it has another form. */
@@ -101,6 +108,7 @@ bool weft_repository__find(const char *folder, const char *model, const char *ve
     size_t room = sizeof out->path - (size_t)len;
     snprintf(end, room, "/%s%s", best, suffix);
     bool found = best[0] && is_file(out->path);
+    out->is_versioned = found || version;
     if (!found && (!best[0] || strcmp(best, "1") == 0)) {
         strcpy(best, "1");
         snprintf(end, room, "%s", suffix);
@@ -142,12 +150,17 @@ void weft_repository__close_scan(weft_repository_scan *s)
     free(s);
 }
 
-/* Whether a file of the model's folder is a version. */
+/* Whether an entry of the model's folder is a version: a bundle, or a folder. */
 static bool take_file(weft_repository_scan *s, const char *name)
 {
     char path[4096];
     int n = snprintf(path, sizeof path, "%s/%s/%s", s->folder, s->model, name);
-    return n > 0 && (size_t)n < sizeof path && take_version(name, s->version) && is_file(path);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return false;
+    if (!weft_serve_is_version(name))
+        return take_version(name, s->version) && is_file(path);
+    strcpy(s->version, name);
+    return is_folder(path);
 }
 
 /* Whether an entry of the folder is a version; the versions of one that is a folder come next. */
@@ -194,6 +207,22 @@ static bool refuse(weft_repository_refusal *out, weft_answer answer, const char 
     return false;
 }
 
+/* Loads a model that is compiled for it. */
+static bool load_made(weft_deployment *d, const char *folder, const char *model,
+                      const weft_repository_request *request, weft_operation_wait *wait,
+                      weft_repository_refusal *out)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, model);
+    if (request->version || request->has_weight)
+        return refuse(out, WEFT_ANSWER_INVALID,
+                      "the versions to load are those of the model's version_policy");
+    if (!is_name(model, strlen(model)) || n < 0 || (size_t)n >= sizeof path || !is_folder(path))
+        return refuse(out, WEFT_ANSWER_NOT_FOUND, "the repository has no such model");
+    return weft_deployment__make(d, model, wait) != 0 ||
+           refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");
+}
+
 bool weft_repository__load(weft_deployment *d, const char *folder, const char *model,
                            const weft_repository_request *request, weft_operation_wait *wait,
                            weft_repository_refusal *out)
@@ -202,11 +231,13 @@ bool weft_repository__load(weft_deployment *d, const char *folder, const char *m
     if (!folder)
         return refuse(out, WEFT_ANSWER_INVALID,
                       "loading and unloading is off: start the server with --repository");
+    if (weft_deployment__has_source(d))
+        return load_made(d, folder, model, request, wait, out);
     if (!weft_repository__find(folder, model, request->version, &file))
         return refuse(out, WEFT_ANSWER_NOT_FOUND, "the repository has no such model or version");
     const weft_serve_bundle as = {.path = file.path,
                                   .folder = folder,
-                                  .version = file.version,
+                                  .version = file.is_versioned ? file.version : NULL,
                                   .model = &model,
                                   .n_model = 1,
                                   .has_weight = request->has_weight,

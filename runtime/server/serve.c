@@ -27,6 +27,7 @@ typedef struct server {
     weft_serve_options effective; /* `options` refers to them */
     weft_deployment *deployment;
     weft_rollout *rollout;
+    weft_poll *poll;
     weft_loop *loop;
     weft_notify *notify;
     weft_health *health;
@@ -178,6 +179,7 @@ static weft_err open_server(server *s, weft_diag *diag)
     WEFT_TRY(weft_deployment__start(s->deployment, s->router, s->loop, diag));
     if (!s->options->keep_canary)
         WEFT_TRY(weft_rollout__start(s->router, s->deployment, s->loop, &s->rollout));
+    WEFT_TRY(weft_poll__start(s->options, s->deployment, s->loop, &s->poll));
     WEFT_TRY(weft_ctl__create(s->options, s->router, s->deployment, s->loop, diag, &s->control));
     s->front.deployment = s->deployment;
     WEFT_TRY(open_health(s, diag));
@@ -258,6 +260,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_reload__destroy(s.front.reload);
     weft_ctl__destroy(s.control);
     weft_rollout__stop(s.rollout);
+    weft_poll__stop(s.poll);
     weft_deployment__stop(s.deployment);
     weft_router__end_changes(s.router);
     weft_router__destroy(s.router);

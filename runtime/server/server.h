@@ -87,6 +87,21 @@ typedef struct weft_serve_bundle {
     bool spreads;
 } weft_serve_bundle;
 
+/* A repository of models that are compiled when they are to be served. Its functions run beside the
+ * loop, each by one thread at a time. */
+typedef struct weft_serve_source {
+    /* Makes a bundle with the versions of a model that are to be served; *out_path is freed. NULL:
+     * the repository has bundles. */
+    weft_err (*make)(void *user, const char *model, weft_diag *diag, char **out_path);
+    /* Calls `found` for each model that is new, has changed, or is gone; those for which it returns
+     * false are found again. */
+    weft_err (*look)(void *user, bool (*found)(void *to, const char *model, bool gone), void *to,
+                     weft_diag *diag);
+    void (*stop)(void *user); /* ends what goes on; any thread */
+    double poll_s;            /* between two looks; 0: none */
+    void *user;
+} weft_serve_source;
+
 /* Whether the text can be a version: a decimal number of at most 18 digits from 1 on. */
 bool weft_serve_is_version(const char *text);
 
@@ -108,7 +123,8 @@ typedef struct weft_serve_options {
     uint32_t n_slice;
     weft_serve_control control;
     bool plans_ahead;           /* plans may name models that no bundle has yet */
-    const char *repository;     /* folder of bundles that clients may load; NULL: they may not */
+    const char *repository;     /* folder that clients may load from; NULL: they may not */
+    weft_serve_source source;   /* of a repository of models that are not compiled */
     const char *state;          /* folder that keeps what is served over restarts; NULL: none */
     uint64_t max_request_bytes; /* 0: 64 MiB */
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */

@@ -3,6 +3,7 @@
 #include "ir/bundle.h"
 #include "runtime/server/server.h"
 #include "tools/server/serve_follow.h"
+#include "tools/server/serve_repository.h"
 #include "tools/server/serve_slices.h"
 #include "tools/common/tools.h"
 
@@ -20,7 +21,7 @@ typedef struct options {
     weft_slices_options cut;
     int64_t cores[WEFT_SLICES_MAX];   /* of each CPU slice */
     uint32_t device[WEFT_SLICES_MAX]; /* devices of the plan to serve */
-    double queue_delay_s;
+    double queue_delay_s, poll_s;
     weft_follow_options follow;
 } options;
 
@@ -241,6 +242,8 @@ static int parse(int argc, char **argv, options *o)
     if (!f->policy && (f->set || f->fleet || f->policy_options || f->control_options || f->carbon))
         return weft_tool_usage(&weft_verb_serve, "--set, --fleet, --policy-options, "
                                                  "--control-options and --carbon are for --policy");
+    if (o->poll_s > 0 && !o->serve.repository)
+        return weft_tool_usage(&weft_verb_serve, "--poll is for --repository");
     if (!o->cut.plan && !f->policy &&
         (o->cut.n_device || o->cut.start_mps || o->cut.reconfigure_mig))
         return weft_tool_usage(&weft_verb_serve,
@@ -306,6 +309,30 @@ static weft_err start_following(options *o, weft_arena *arena, weft_diag *diag, 
     return weft_follow_start(&o->follow, arena, diag, out);
 }
 
+/* Compiles a repository of models that are not compiled, and has it served. Its models take the
+ * place that a state would have. */
+static weft_err compile_repository(options *o, weft_arena *arena, weft_diag *diag,
+                                   weft_triton **out)
+{
+    const char *folder = o->serve.repository, *bundle = NULL;
+    const weft_where where = {.file = folder};
+    if (!folder || !weft_triton_is_for(folder))
+        return o->poll_s > 0
+                   ? weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                     "has no models to compile: --poll looks at a model repository")
+                   : WEFT_ERR_OK;
+    if (o->serve.state)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "is compiled at each start, so there is no --state to keep; compile "
+                               "it by weft compile, and serve the bundle");
+    if (o->serve.n_bundle == BUNDLES_MAX)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "more than %d bundles", BUNDLES_MAX);
+    WEFT_TRY(weft_triton_begin(folder, arena, diag, &bundle, out));
+    o->bundle[o->serve.n_bundle++] = (weft_serve_bundle){.path = bundle};
+    o->serve.source = weft_triton_source(*out, o->poll_s);
+    return WEFT_ERR_OK;
+}
+
 static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
 {
     static char exe[4096];
@@ -326,7 +353,10 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     sigprocmask(SIG_BLOCK, &ends, NULL);
     static weft_slices slices;
     weft_follow follow = {0};
-    weft_err err = start_following(o, arena, diag, &follow);
+    weft_triton *repository = NULL;
+    weft_err err = compile_repository(o, arena, diag, &repository);
+    if (err == WEFT_ERR_OK)
+        err = start_following(o, arena, diag, &follow);
     if (err == WEFT_ERR_OK)
         err = weft_slices_make(&o->cut, arena, diag, &slices);
     o->serve.slice = slices.at;
@@ -345,6 +375,7 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     }
     weft_follow_end(&follow);
     weft_slices_end(&slices, diag);
+    weft_triton_end(repository);
     return err;
 }
 

@@ -3,6 +3,7 @@
 
 #include "scheduler/scheduler.h"
 #include "tools/common/programs.h"
+#include "tools/server/serve_child.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,73 +15,21 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 32, FIRST_PAUSE_MS = 200, LONGEST_PAUSE_MS = 10000, WELL_S = 60 };
-
-typedef struct command {
-    char *argv[ARGS_MAX];
-    size_t n;
-} command;
-
-static void add(command *c, const char *name, const char *value)
-{
-    if (!value)
-        return;
-    if (name)
-        c->argv[c->n++] = (char *)name;
-    c->argv[c->n++] = (char *)value;
-}
-
-/* Runs in a child process: signals as in a new process, and an end with the parent. */
-static void become(const command *c, pid_t parent)
-{
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent)
-        execv(c->argv[0], c->argv);
-    _exit(127);
-}
-
-/* Exit code of the command; -1: it was not started, or was killed. */
-static int run(const command *c)
-{
-    int status = 0;
-    pid_t parent = getpid(), pid = fork();
-    if (pid == 0)
-        become(c, parent);
-    if (pid < 0)
-        return -1;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static weft_err find_planner(weft_arena *arena, weft_diag *diag, const char **out)
-{
-    char path[WEFT_PROGRAM_PATH_MAX];
-    if (!weft_program_find("weft-planner", path))
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
-                               "--policy needs the program weft-planner");
-    *out = weft_arena_strdup(arena, path);
-    return WEFT_ERR_OK;
-}
+enum { FIRST_PAUSE_MS = 200, LONGEST_PAUSE_MS = 10000, WELL_S = 60 };
 
 /* -- The first plan --------------------------------------------------------------------------- */
 
 static weft_err make_plan(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
                           const char *to)
 {
-    const char *planner;
-    command c = {.n = 0};
-    WEFT_TRY(find_planner(arena, diag, &planner));
-    add(&c, planner, "plan");
-    add(&c, NULL, o->set);
-    add(&c, "--fleet", o->fleet);
-    add(&c, "--policy", o->policy);
-    add(&c, "--policy-options", o->policy_options);
-    add(&c, "-o", to);
-    int code = run(&c);
+    weft_child c;
+    WEFT_TRY(weft_child_begin("weft-planner", "plan", "--policy", arena, diag, &c));
+    weft_child_add(&c, NULL, o->set);
+    weft_child_add(&c, "--fleet", o->fleet);
+    weft_child_add(&c, "--policy", o->policy);
+    weft_child_add(&c, "--policy-options", o->policy_options);
+    weft_child_add(&c, "-o", to);
+    int code = weft_child_run(&c);
     if (code == WEFT_EXIT_INFEASIBLE)
         return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, (weft_where){.file = o->set},
                                "no plan meets the demands of the set; give a plan to start with");
@@ -117,7 +66,7 @@ static void pause_ms(int ms)
 }
 
 /* Runs in a process of its own until it is killed. */
-static void keep_running(const command *c, const char *socket)
+static void keep_running(const weft_child *c, const char *socket)
 {
     struct stat file;
     int wait_ms = FIRST_PAUSE_MS;
@@ -125,7 +74,7 @@ static void keep_running(const command *c, const char *socket)
         while (stat(socket, &file) != 0)
             pause_ms(FIRST_PAUSE_MS / 4);
         double start_ms = weft_tool_now_ms();
-        int code = run(c);
+        int code = weft_child_run(c);
         if (weft_tool_now_ms() - start_ms > 1e3 * WELL_S)
             wait_ms = FIRST_PAUSE_MS;
         if (stat(socket, &file) == 0)
@@ -139,18 +88,16 @@ static void keep_running(const command *c, const char *socket)
 weft_err weft_follow_start(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
                            weft_follow *follow)
 {
-    const char *planner;
-    command c = {.n = 0};
-    WEFT_TRY(find_planner(arena, diag, &planner));
-    add(&c, planner, "control");
-    add(&c, NULL, o->set);
-    add(&c, "--fleet", o->fleet);
-    add(&c, "--plan", follow->plan);
-    add(&c, "--socket", follow->socket);
-    add(&c, "--policy", o->policy);
-    add(&c, "--policy-options", o->policy_options);
-    add(&c, "--control", o->control_options);
-    add(&c, "--carbon", o->carbon);
+    weft_child c;
+    WEFT_TRY(weft_child_begin("weft-planner", "control", "--policy", arena, diag, &c));
+    weft_child_add(&c, NULL, o->set);
+    weft_child_add(&c, "--fleet", o->fleet);
+    weft_child_add(&c, "--plan", follow->plan);
+    weft_child_add(&c, "--socket", follow->socket);
+    weft_child_add(&c, "--policy", o->policy);
+    weft_child_add(&c, "--policy-options", o->policy_options);
+    weft_child_add(&c, "--control", o->control_options);
+    weft_child_add(&c, "--carbon", o->carbon);
     pid_t parent = getpid();
     follow->pid = fork();
     if (follow->pid < 0)

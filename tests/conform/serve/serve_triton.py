@@ -1,0 +1,151 @@
+# needs: numpy
+"""A model repository of Triton, served as it is: versions, an ensemble, loading and unloading by clients, and a folder
+that is looked at again. compile_repository and conform/repository have what is compiled of it."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from serving import EXAMPLES, WEFT, Server, check_images, digits, wait_until
+
+x, _ = digits()
+want = {key: digits(key)[1] for key in ("digits_cnn", "digits_attn", "digits_parity", "digits_size")}
+CONFIG = """platform: "onnxruntime_onnx" max_batch_size: 8 version_policy { all { } }
+input { name: "image" data_type: TYPE_FP32 dims: [ 1, 8, 8 ] }
+output { name: "logits" data_type: TYPE_FP32 dims: [ 10 ] }
+"""
+ENSEMBLE = """platform: "ensemble" max_batch_size: 8
+input { name: "image" data_type: TYPE_FP32 dims: [ 1, 8, 8 ] }
+output [ { name: "logits" data_type: TYPE_FP32 dims: [ 10 ] }, { name: "parity" data_type: TYPE_FP32 dims: [ 2 ] } ]
+ensemble_scheduling { step [
+  { model_name: "m" model_version: 1 input_map { key: "image" value: "image" } output_map { key: "logits" value: "logits" } },
+  { model_name: "p" model_version: -1 input_map { key: "image" value: "image" } output_map { key: "logits" value: "parity" } } ] }
+"""
+
+
+def put(model, version, key):
+    """Under its name at once, as a deployment would."""
+    os.makedirs(f"models/{model}", exist_ok=True)
+    os.makedirs("coming")
+    shutil.copy(f"{EXAMPLES}/{key}.onnx", "coming/model.onnx")
+    os.rename("coming", f"models/{model}/{version}")
+
+
+def configure(model, text):
+    os.makedirs(f"models/{model}", exist_ok=True)
+    with open(f"models/{model}/config.pbtxt", "w") as f:
+        f.write(text)
+
+
+def post(server, path, body=None):
+    status, _, got = server.request("POST", f"/v2/repository/{path}", json.dumps(body) if body is not None else None)
+    return status, json.loads(got)
+
+
+def check(server, model, key, version=""):
+    connection = server.connect()
+    for i in range(4):
+        check_images(connection, model + version, x[i:i + 1], want[key][i:i + 1])
+
+
+def index(server):
+    return {(m["name"], m["version"]): m["state"] for m in post(server, "index")[1]}
+
+
+def versions(server, model):
+    status, got = server.get(f"/v2/models/{model}")
+    return got["versions"] if status == 200 else None
+
+
+put("m", 1, "digits_cnn")
+put("m", 3, "digits_attn")
+put("p", 7, "digits_parity")
+configure("m", CONFIG)
+configure("e", ENSEMBLE)
+
+# By hand: one bundle has all versions, of which the latest answers.
+subprocess.run([WEFT, "compile", "--repository", "models", "-o", "all.weft"], check=True)
+os.makedirs("state")
+with Server("--state", "state", "--control", "socket", bundle="all.weft") as server:
+    assert versions(server, "m") == ["1", "3"]
+    check(server, "m", "digits_attn")
+    check(server, "m", "digits_cnn", "/versions/1")
+    subprocess.run([WEFT, "ctl", "socket", "weights", "m", "1=1", "3=0"], check=True)
+    check(server, "m", "digits_cnn")
+with Server("--state", "state", "--control", "socket", bundle="all.weft") as server:  # and over a restart
+    assert index(server) == {("m", "1"): "READY", ("m", "3"): "READY", ("p", "7"): "READY", ("e", "1"): "READY"}
+    check(server, "m", "digits_cnn")
+    check(server, "m", "digits_attn", "/versions/3")
+    check(server, "p", "digits_parity", "/versions/7")
+    assert len(server.workers()) == 1, server.workers()  # the bundle is served once
+
+with Server("--repository=models", bundle="--log-level=info") as server:
+    assert index(server) == {("m", "1"): "READY", ("m", "3"): "READY", ("p", "7"): "READY", ("e", "1"): "READY"}
+    check(server, "m", "digits_attn")
+    check(server, "m", "digits_cnn", "/versions/1")
+    check(server, "p", "digits_parity")
+    status, got = server.get("/v2/models/e/config")
+    assert status == 200 and [o["dims"] for o in got["output"]] == [[10], [2]], got
+    body = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": x[0].ravel().tolist()}]}
+    status, _, got = server.request("POST", "/v2/models/e/infer", json.dumps(body))
+    answer = {o["name"]: o["data"] for o in json.loads(got)["outputs"]}
+    for name, key in (("logits", "digits_cnn"), ("parity", "digits_parity")):
+        assert abs(answer[name] - want[key][0]).max() < 1e-3, (name, answer)
+    # Without polling a change comes into force when a client loads the model: all versions at once.
+    put("m", 4, "digits_cnn")
+    configure("m", CONFIG.replace("all { }", "latest { num_versions: 2 }"))
+    assert versions(server, "m") == ["1", "3"] and index(server)["m", "4"] == "UNAVAILABLE"
+    assert post(server, "models/m/load") == (200, {})
+    assert versions(server, "m") == ["3", "4"]
+    check(server, "m", "digits_cnn")
+    check(server, "m", "digits_attn", "/versions/3")
+    assert post(server, "models/m/unload")[0] == 200 and versions(server, "m") is None
+    assert index(server)["m", "4"] == "UNAVAILABLE"
+    check(server, "p", "digits_parity")
+    # What cannot be: the model that was served goes on.
+    assert post(server, "models/none/load")[0] == 404 and post(server, "models/..%2Fmodels/load")[0] in (400, 404)
+    assert post(server, "models/p/load", {"parameters": {"version": 7}})[0] == 400
+    configure("p", 'max_batch_size: 8 input { name: "image" data_type: TYPE_INT8 dims: [ 1, 8, 8 ] }')
+    status, got = post(server, "models/p/load")
+    assert status == 400 and "cannot be compiled" in got["error"] and os.getcwd() not in got["error"], got
+    assert "input 'image' is i8 [?,1,8,8] here" in server.text(), server.text()
+    check(server, "p", "digits_parity")
+    os.remove("models/p/config.pbtxt")
+
+# Polling: a new version, a new model, one that is gone, one that is wrong.
+with Server("--repository=models", "--poll=0.2s", bundle="--log-level=info") as server:
+    assert versions(server, "m") == ["3", "4"]
+    put("m", 5, "digits_attn")
+    put("new", 1, "digits_size")
+    wait_until(lambda: versions(server, "m") == ["4", "5"])
+    wait_until(lambda: versions(server, "new") == ["1"])
+    check(server, "m", "digits_attn")
+    check(server, "new", "digits_size")
+    put("broken", 1, "digits_cnn")
+    with open("models/broken/1/model.onnx", "wb") as f:
+        f.write(b"no model")
+    wait_until(lambda: "change_refused" in server.text())
+    shutil.rmtree("models/new")
+    wait_until(lambda: versions(server, "new") is None)
+    os.remove("models/m/5/model.onnx")  # a repository that is wrong changes nothing
+    wait_until(lambda: "repository_not_read" in server.text())
+    check(server, "m", "digits_attn")
+
+# A server whose models cannot be compiled does not start; one that is to end while they are does.
+done = subprocess.run([WEFT, "serve", "--repository", "models"], stderr=subprocess.PIPE, text=True)
+assert done.returncode == 1 and "lacks this file" in done.stderr, done
+shutil.rmtree("models/m/5")
+shutil.rmtree("models/broken")
+os.makedirs("temporary")
+process = subprocess.Popen([WEFT, "serve", "--repository", "models", "--http", "0", "--grpc", "0", "--metrics", "0"],
+                           env={**os.environ, "TMPDIR": os.path.abspath("temporary")}, stderr=subprocess.DEVNULL,
+                           stdout=subprocess.DEVNULL)
+wait_until(lambda: os.listdir("temporary"))
+process.send_signal(signal.SIGTERM)
+start = time.monotonic()
+assert process.wait(20) in (0, 1) and time.monotonic() - start < 10
+assert os.listdir("temporary") == [], os.listdir("temporary")
+for wrong in (["--repository", "models", "--state", "state"], ["--poll", "1s", "all.weft"]):
+    assert subprocess.run([WEFT, "serve", *wrong], stderr=subprocess.DEVNULL).returncode in (1, 2), wrong
