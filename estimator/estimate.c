@@ -241,6 +241,9 @@ weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *sli
                                 const weft_estimate_options *options, weft_arena *arena,
                                 weft_diag *diag, weft_estimate *out)
 {
+    weft_workload divided;
+    WEFT_TRY(weft_workload_divide(work, slice, arena, diag, &divided));
+    work = &divided;
     weft_estimate e = {.n = work->n};
     weft_kernel_cost *kernel = weft_arena_array(arena, work->n + 1, sizeof *kernel);
     WEFT_TRY(estimate_all(work, slice, options, arena, diag, kernel));

@@ -270,6 +270,10 @@ typedef struct weft_workload {
     uint32_t n_beside;      /* most GEMMs that may run at the same time */
     uint64_t staging_bytes; /* GPUs: most scratch memory of products of bytes at the same time */
     uint64_t weight_bytes, arena_bytes, in_bytes, out_bytes;
+    /* Made from; graph NULL: weft_workload_divide changes nothing. */
+    weft_graph *graph;
+    const int64_t *symbol;
+    uint64_t beside_bytes;
 } weft_workload;
 
 typedef struct weft_kernel_cost {
@@ -322,7 +326,13 @@ WEFT_MUST_USE weft_err weft_estimate_symbols(weft_graph *g, uint32_t batch, weft
 WEFT_MUST_USE weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
                                           const weft_estimate_options *options, weft_arena *arena,
                                           weft_diag *diag, weft_workload *out);
-/* Estimates one execution of a workload on a slice, kernel after kernel. Lives in `arena`. */
+/* The workload as a session runs it on the slice: on a CPU large batches run in slices of a few
+ * rows (ops/batch_rows.h), whose kernels are launched once a slice. Lives in `arena`; *out may be
+ * *work. */
+WEFT_MUST_USE weft_err weft_workload_divide(const weft_workload *work, const weft_slice *slice,
+                                            weft_arena *arena, weft_diag *diag, weft_workload *out);
+/* Estimates one execution of a workload on a slice, kernel after kernel, divided first. Lives in
+ * `arena`. */
 WEFT_MUST_USE weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *slice,
                                               const weft_estimate_options *options,
                                               weft_arena *arena, weft_diag *diag,

@@ -388,7 +388,14 @@ weft_err weft_workload_make(weft_graph *g, const int64_t *symbol,
                           .node = made,
                           .n_node = n_node,
                           .edge = edge,
-                          .lowering = o->lowering};
+                          .lowering = o->lowering,
+                          .graph = g,
+                          .beside_bytes = o->beside_bytes};
+    uint32_t n_symbol = weft_graph_symbol_count(g);
+    int64_t *sizes = weft_arena_array(arena, (size_t)n_symbol + 1, sizeof *sizes);
+    if (n_symbol)
+        memcpy(sizes, symbol, n_symbol * sizeof *sizes);
+    work.symbol = sizes;
     WEFT_TRY(weft_workload__count_memory(&cx.s, symbol, o, &work));
     weft_workload__find_reuse(&cx.s, o, &work);
     *out = work;

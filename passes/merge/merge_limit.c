@@ -96,6 +96,7 @@ static void halve(const weft_merge_sizes *at, weft_arena *scratch, weft_workload
         k->work.weight_bytes /= 2;
     }
     work->kernel = kernel;
+    work->graph = NULL; /* whose kernels are of the other type */
 }
 
 /* The kernels that the graph runs at these sizes and in their element type. */

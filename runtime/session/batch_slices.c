@@ -1,77 +1,55 @@
-/* Running a batch in slices.
- *
- * The values of a large batch do not fit into the caches: every kernel then reads from memory what
- * the kernel before wrote there. A few rows of the batch at a time, through all kernels, do fit;
- * for that, weights are read again for every slice. So a batch is divided if the values that would
- * leave the cache are more than twice the bytes of the weights that are read again: values come
- * back from the next cache in part. The memory of the values is that of one slice.
- *
- * Measured on an AMD EPYC (Zen 5: L2 1 MiB a core, L3 32 MiB), milliseconds an image in a batch of
- * 8, at a time all, four and two, with one thread: mobilenet_v2 3.68, 3.25, 3.07; densenet121 23.7,
- * 22.5, 21.5; squeezenet1_1 2.88, 2.63, 2.43; resnet50 30.6, 29.2, 28.9 (values 2.6 times the
- * weights). resnet18 (1.1 times) takes 10.3, and 10.9 two at a time. One at a time is slower for
- * networks with many weights (resnet50 30.8), and each thread should have a row. */
+/* Running a batch in slices: few rows at a time, through all kernels (ops/batch_rows.h). The memory
+ * of the values is that of one slice. */
 #include "base/num.h"
+#include "ops/batch_rows.h"
 #include "runtime/session/session_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of a launch that are more bytes leave the cache. */
-static const double cache_bytes = 8 << 20, weight_cost = 2;
-enum { ROWS_MIN = 2 };
+/* -- The decision ----------------------------------------------------------------------------- */
 
-/* -- What a run moves ------------------------------------------------------------------------- */
+typedef struct sizes {
+    const weft_bundle_program *p;
+    int64_t *symbol;
+} sizes;
 
-/* Bytes of a value for `rows` rows of the batch; below 0: not known before it runs. */
-static double value_bytes(const weft_bundle_program *p, uint32_t v, int64_t *symbol, int64_t rows)
+/* Bytes of a value; below 0: not known before it runs. */
+static double value_bytes(const sizes *at, uint32_t v)
 {
-    const weft_ttype *type = &p->value[v - 1].type;
+    const weft_ttype *type = &at->p->value[v - 1].type;
     double bytes = weft_dtype_size((weft_dtype)type->dtype);
-    int64_t all = symbol[p->batch_symbol];
-    symbol[p->batch_symbol] = rows;
     for (uint32_t d = 0; d < type->rank; d++) {
         int64_t n = -1;
-        if (!weft_dim_is_const(type->dim[d]) && weft_dim_is_data(p->dims, type->dim[d]))
-            bytes = -1;
-        else if (!weft_dim_eval(p->dims, type->dim[d], symbol, p->n_symbol, &n) || n < 0)
-            bytes = -1;
-        if (bytes < 0)
-            break;
+        if (!weft_dim_is_const(type->dim[d]) && weft_dim_is_data(at->p->dims, type->dim[d]))
+            return -1;
+        if (!weft_dim_eval(at->p->dims, type->dim[d], at->symbol, at->p->n_symbol, &n) || n < 0)
+            return -1;
         bytes *= (double)n;
     }
-    symbol[p->batch_symbol] = all;
     return bytes;
 }
 
-/* What the launches of a program move. */
-typedef struct traffic {
-    double spilled; /* bytes of values that leave the cache */
-    double widest;  /* most bytes of one launch */
-    bool known;     /* false: sizes depend on data, or launches have bodies */
-} traffic;
-
-static traffic add_traffic(const weft_bundle_program *p, int64_t *symbol, int64_t rows)
+static weft_rows_traffic find_traffic(void *user, int64_t rows)
 {
-    traffic sum = {.known = true};
-    for (uint32_t i = 0; sum.known && i < p->n_launch; i++) {
+    const sizes *at = user;
+    const weft_bundle_program *p = at->p;
+    int64_t all = at->symbol[p->batch_symbol];
+    weft_rows_traffic sum = {0};
+    at->symbol[p->batch_symbol] = rows;
+    for (uint32_t i = 0; !sum.unknown && i < p->n_launch; i++) {
         const weft_bundle_launch *l = &p->launch[i];
         double bytes = 0;
-        bool moves = l->op != WEFT_OP_VIEW && l->op != WEFT_OP_CONCAT;
-        sum.known = !(weft_op_get(l->op)->traits & WEFT_T_BODY);
-        for (uint32_t k = 0; sum.known && k < l->n_in + l->n_out; k++) {
+        for (uint32_t k = 0; bytes >= 0 && k < l->n_in + l->n_out; k++) {
             uint32_t v = k < l->n_in ? l->in[k] : l->out[k - l->n_in];
             if (!v || p->value[v - 1].weight)
                 continue;
-            double n = value_bytes(p, v, symbol, rows);
-            sum.known = n >= 0;
-            bytes += n;
+            double n = value_bytes(at, v);
+            bytes = n < 0 ? n : bytes + n;
         }
-        if (!moves)
-            continue;
-        sum.widest = bytes > sum.widest ? bytes : sum.widest;
-        sum.spilled += bytes > cache_bytes ? bytes : 0;
+        weft_rows_add(&sum, l->op, bytes);
     }
+    at->symbol[p->batch_symbol] = all;
     return sum;
 }
 
@@ -86,23 +64,14 @@ static double weight_bytes(const weft_session *s)
     return sum;
 }
 
-/* -- The decision ----------------------------------------------------------------------------- */
-
 static int64_t choose_rows(const weft_session *s, int64_t *symbol)
 {
     const weft_bundle_program *p = s->program;
-    int64_t all = symbol[p->batch_symbol], rows = ROWS_MIN;
-    if (rows < s->engine->threads)
-        rows = s->engine->threads;
-    if (rows >= all || p->symbol[p->batch_symbol].lo > 1)
+    sizes at = {p, symbol};
+    if (p->symbol[p->batch_symbol].lo > 1)
         return 0;
-    traffic whole = add_traffic(p, symbol, all);
-    if (!whole.known || whole.widest <= cache_bytes)
-        return 0;
-    while (rows * 2 < all && add_traffic(p, symbol, rows * 2).widest <= cache_bytes)
-        rows *= 2;
-    double again = (double)((all - 1) / rows) * weight_bytes(s);
-    return whole.spilled > weight_cost * again ? rows : 0;
+    return weft_rows_choose(symbol[p->batch_symbol], s->engine->threads, weight_bytes(s),
+                            find_traffic, &at);
 }
 
 int64_t weft_slicing__rows(weft_session *s, int64_t *symbol)

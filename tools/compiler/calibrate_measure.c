@@ -290,7 +290,7 @@ static weft_err add_rows(subject *s, size_t model, const weft_workload *work,
             if (memcmp(k, other, sizeof *k) != 0)
                 continue;
             seen = seen || j < i;
-            sum += launch_us[launch_of(s, work->kernel[j].node)];
+            sum += launch_us[launch_of(s, work->kernel[j].node)] / work->kernel[j].launches;
             count++;
         }
         if (seen || !(sum / count >= time_min_us))
@@ -316,6 +316,7 @@ static weft_err measure_model(subject *s, size_t model, const weft_buf *text, co
         double *launch_us = weft_arena_array(s->arena, (size_t)n_launch + 1, sizeof *launch_us);
         WEFT_TRY(weft_estimate_symbols(s->g, (uint32_t)batch[b], s->diag, symbol));
         WEFT_TRY(weft_workload_make(s->g, symbol, NULL, s->arena, s->diag, &work));
+        WEFT_TRY(weft_workload_divide(&work, &s->slice, s->arena, s->diag, &work));
         WEFT_TRY(measure(s, batch[b], launch_us));
         WEFT_TRY(add_rows(s, model, &work, launch_us, arena, rows));
     }

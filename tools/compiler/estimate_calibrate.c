@@ -98,6 +98,7 @@ static weft_err add_model(measurements *all, weft_graph *g, int64_t batch, doubl
         weft_arena_array(all->arena, (size_t)weft_graph_symbol_count(g) + 1, sizeof *symbol);
     WEFT_TRY(weft_tool_estimate_symbols(o, g, batch, diag, symbol));
     WEFT_TRY(weft_workload_make(g, symbol, &how, all->arena, diag, &work));
+    WEFT_TRY(weft_workload_divide(&work, &o->at[0], all->arena, diag, &work));
     WEFT_TRY(weft_calibration_add_workload(&work, &o->at[0], &how, diag, &row));
     return add_row(all, &row, diag);
 }
