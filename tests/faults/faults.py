@@ -1,11 +1,15 @@
 """Every call that can fail does, in turn: `faults.py FOLDER` drives the programs of FOLDER
 (build-*/faults), which contain the injector (inject.c).
 
-A command first runs with its calls counted; then once for each different stack of a call that could
-fail (--every: for each call), in which that call fails, or it and all later ones (mode `on`), or it
-is interrupted or moves half of the bytes. The command must end by itself, with the outputs of the
-first run or with exit code 1, a message, and no output; no temporary file is left, an older output
-stays whole, and no sanitizer complains. A short or interrupted call changes nothing.
+A command first runs with its calls counted. Then of each different stack of a call that could fail
+the first, the last and others between them (--calls N, 3) are tried, or every call (--every): it fails,
+or it and all later ones do (mode `on`), or it is interrupted or moves half of the bytes. The command
+must end by itself, with the outputs of the first run or with exit code 1, a message, and no output; no
+temporary file is left, an older output stays whole, and no sanitizer complains. A short or interrupted
+call changes nothing.
+
+With --every a command of one thread runs once for each of --jobs and forks at each call
+(inject_fork.h): a try costs what comes after the call. Others start anew for each try.
 
   --seconds S   points are drawn with --seed until this time is over; without: all points
   --only NAMES  of the scenarios below, with commas
@@ -17,6 +21,8 @@ import os
 import random
 import re
 import shutil
+import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -35,6 +41,8 @@ MODES = ("once", "on", "short", "intr")
 HEAD_BYTES, CALLS, FRAMES = 256, 12, 12
 STATE_BYTES = 32 << 20
 LIMIT_S = 60
+# inject_ask and inject_order of inject_fork.h
+ASK, ORDER = struct.Struct("<IIi"), struct.Struct("<i252s")
 
 Point = collections.namedtuple("Point", "kind stack nth")
 
@@ -42,10 +50,11 @@ Point = collections.namedtuple("Point", "kind stack nth")
 class State:
     """The file that the programs of one run share."""
 
-    def __init__(self, folder, points=False):
+    def __init__(self, folder, points=False, new=True):
         self.path = os.path.join(folder, "state")
-        with open(self.path, "wb") as f:
-            f.truncate(STATE_BYTES if points else HEAD_BYTES + 8)
+        if new:
+            with open(self.path, "wb") as f:
+                f.truncate(STATE_BYTES if points else HEAD_BYTES + 8)
 
     def read(self):
         with open(self.path, "rb") as f:
@@ -66,7 +75,7 @@ class State:
 
 def environment(fault, state):
     return dict(os.environ, WEFT_FAULT=fault, WEFT_FAULT_STATE=state.path, WEFT_FAULT_IN=LIBRARIES,
-                WEFT_THREADS="1", ASAN_OPTIONS="exitcode=99:allocator_may_return_null=1",
+                TMPDIR=".", ASAN_OPTIONS="exitcode=99:allocator_may_return_null=1",
                 LSAN_OPTIONS=f"exitcode=99:print_suppressions=0:suppressions={HERE}/lsan.supp",
                 UBSAN_OPTIONS="print_stacktrace=1")
 
@@ -74,36 +83,41 @@ def environment(fault, state):
 class Command:
     """A command line that writes files (`outputs`) and standard output."""
 
-    def __init__(self, name, program, arguments, outputs=(), folder=None, exact=True):
+    def __init__(self, name, program, arguments, outputs=(), folder=None, exact=True, threads=False):
         self.folder = folder  # gets files; after an error some, each of them whole
+        self.can_fork = not threads
         self.name, self.program, self.arguments = name, program, arguments
         self.outputs, self.exact, self.reference = outputs, exact, None
 
-    def attempt(self, programs, folder, env, mode):
-        """Runs in an empty folder; what is wrong, or None."""
+    def start(self, programs, folder, env, **more):
+        """In a folder without files; with older outputs, if it is known what new ones are."""
         for output in self.outputs:
             if self.reference:
                 with open(os.path.join(folder, output), "wb") as f:
                     f.write(b"an older output")
-        with open(os.path.join(folder, "err"), "wb") as err:
-            try:
-                done = subprocess.run([os.path.join(programs, self.program), *self.arguments], cwd=folder,
-                                      env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=err, timeout=LIMIT_S)
-            except subprocess.TimeoutExpired:
-                return "hang"
-        with open(os.path.join(folder, "err"), errors="replace") as f:
-            message = f.read()
-        got = self.collect(folder, done.stdout)
-        if not self.reference:
-            assert done.returncode == 0, message
-            self.reference = got
-            return None
-        return self.judge(done.returncode, message, got, folder, mode)
+        with open(os.path.join(folder, "printed"), "wb") as out, open(os.path.join(folder, "err"), "wb") as err:
+            return subprocess.Popen([os.path.join(programs, self.program), *self.arguments], cwd=folder,
+                                    env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, **more)
 
-    def collect(self, folder, stdout):
-        got = {"": self.normal(stdout)}
-        for output in self.outputs:
+    def attempt(self, programs, folder, env, mode):
+        """Runs in an empty folder; what is wrong, or None."""
+        process = self.start(programs, folder, env)
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return "hang"
+        if self.reference:
+            return self.judge(code, folder, mode)
+        with open(os.path.join(folder, "err"), errors="replace") as f:
+            assert code == 0, f.read()
+        self.reference = self.collect(folder)
+        return None
+
+    def collect(self, folder):
+        got = {}
+        for output in ("printed", *self.outputs):
             path = os.path.join(folder, output)
             if os.path.exists(path):
                 with open(path, "rb") as f:
@@ -119,8 +133,12 @@ class Command:
         return data if self.exact else re.sub(rb'(decision_ms|_ms|wall[a-z_]*)"?[:=] *[0-9.e+-]+', rb"\1",
                                               data)
 
-    def judge(self, code, message, got, folder, mode):
-        more = set(os.listdir(folder)) - {"err", "state", self.folder, *self.outputs}
+    def judge(self, code, folder, mode):
+        """What is wrong with a run that ended with this code, or None."""
+        with open(os.path.join(folder, "err"), errors="replace") as f:
+            message = f.read()
+        got = self.collect(folder)
+        more = set(os.listdir(folder)) - {"printed", "err", "state", self.folder, *self.outputs}
         if more:
             return f"left files: {sorted(more)}"
         if "Sanitizer" in message or "runtime error" in message or code in (99, 120):
@@ -135,7 +153,7 @@ class Command:
             return f"wrong exit code {code}"
         if not message.strip():
             return "no message"
-        if self.folder and any(self.reference.get(k) != v for k, v in got.items() if k):
+        if self.folder and any(self.reference.get(k) != v for k, v in got.items() if k != "printed"):
             return "a file that is not whole"
         for output in self.outputs:
             if got.get(output) != self.normal(b"an older output"):
@@ -152,8 +170,8 @@ def scenarios(box):
         Command("inspect", "weft-compiler", ["inspect", bundle, "--format", "json"]),
         Command("estimate", "weft-compiler", ["estimate", digits, "--gpu", "h200", "--format", "json"], exact=False),
         Command("run", "weft-server", ["run", bundle, "--model", "digits", "--input",
-                                       f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"]),
-        Command("attend", "weft-server", ["run", bundle, "--model", "digits-attn", "--input",
+                                       f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"], threads=True),
+        Command("attend", "weft-server", ["run", bundle, "--model", "digits-attn", "--threads", "1", "--input",
                                           f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"]),
         Command("plan", "weft-planner", ["plan", digits, "--fleet", fleet, "-o", "out.json"],
                 ["out.json"], exact=False),
@@ -187,12 +205,12 @@ def prepare(programs, box):
                 struct.pack(f"<{3 * 64}f", *values))
 
 
-def choose_points(recorded, every):
-    """The first, a middle and the last call of each stack, or all."""
-    seen = collections.Counter(recorded)
+def choose_points(recorded, calls):
+    """Of each stack so many calls, from the first to the last."""
     points = []
-    for (kind, stack), n in seen.items():
-        for nth in range(1, n + 1) if every else sorted({1, (n + 1) // 2, n}):
+    for (kind, stack), n in collections.Counter(recorded).items():
+        most = min(n, calls)
+        for nth in sorted({1 + (n - 1) * i // max(most - 1, 1) for i in range(most)}):
             points.append(Point(KINDS[kind], stack, nth))
     return points
 
@@ -214,25 +232,31 @@ def describe(programs, scenario, state):
     return f"{call} in " + " < ".join(pairs[:6])
 
 
+def name_of(point, mode):
+    return f"{point.kind}@{point.stack:x}:{point.nth}:{mode}"
+
+
 class Loop:
     def __init__(self, programs, options):
         self.programs, self.options = programs, options
+        self.modes = options.modes.split(",")
         self.lock, self.count, self.findings = threading.Lock(), collections.Counter(), []
 
     def attempt(self, scenario, point, mode):
         folder = tempfile.mkdtemp(prefix="weft-fault.")
         try:
-            state = State(folder)
-            fault = f"{point.kind}@{point.stack:x}:{point.nth}:{mode}"
+            state, fault = State(folder), name_of(point, mode)
             wrong = scenario.attempt(self.programs, folder, environment(fault, state), mode)
-            reached = state.failure()[0] > 0
-            with self.lock:
-                self.count[scenario.name, "tried"] += 1
-                self.count[scenario.name, "reached"] += reached
-            if wrong:
-                self.report(scenario, fault, wrong, state, folder)
+            self.finish(scenario, fault, wrong, state, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def finish(self, scenario, fault, wrong, state, folder):
+        with self.lock:
+            self.count[scenario.name, "tried"] += 1
+            self.count[scenario.name, "reached"] += state.failure()[0] > 0
+        if wrong:
+            self.report(scenario, fault, wrong, state, folder)
 
     def report(self, scenario, fault, wrong, state, folder):
         where = describe(self.programs, scenario, state)
@@ -254,16 +278,52 @@ class Loop:
         shutil.rmtree(folder)
         return recorded
 
+    def fork_all(self, scenario, share):
+        """All calls whose number, modulo --jobs, is `share`, from one run of the command."""
+        home, (ours, theirs) = tempfile.mkdtemp(prefix="weft-fault."), socket.socketpair(type=socket.SOCK_SEQPACKET)
+        env = dict(environment("fork", State(home)), WEFT_FAULT_DRIVER=str(theirs.fileno()))
+        with ours:
+            with theirs:
+                process = scenario.start(self.programs, home, env, pass_fds=[theirs.fileno()])
+            self.answer(scenario, ours, home, share)
+        code = process.wait()
+        wrong = scenario.judge(code, home, "count")
+        assert code == 0 and not wrong, (scenario.name, code, wrong)
+        shutil.rmtree(home)
+
+    def answer(self, scenario, driver, home, share):
+        """Orders the tries of each call that the process of `fork_all` asks about."""
+        seen, modes, point, folder = collections.Counter(), [], None, None
+        while asked := driver.recv(ASK.size):
+            kind, stack, status = ASK.unpack(asked)
+            if kind:
+                number = seen.total()
+                seen[kind, stack] += 1
+                point = Point(KINDS[kind], stack, seen[kind, stack])
+                modes = [m for m in modes_of(point) if m in self.modes and number % self.options.jobs == share]
+            else:
+                mode, code = modes.pop(), os.waitstatus_to_exitcode(status)
+                wrong = "hang" if code == -signal.SIGALRM else scenario.judge(code, folder, mode)
+                self.finish(scenario, name_of(point, mode), wrong, State(folder, new=False), folder)
+                shutil.rmtree(folder)
+            folder = shutil.copytree(home, f"{home}.try") if modes else ""
+            driver.send(ORDER.pack(MODES.index(modes[-1]) if modes else -1, folder.encode()))
+
     def run(self, scenario, until, draw):
-        recorded = self.record(scenario)
-        points = choose_points(recorded, self.options.every)
-        tries = [(p, m) for p in points for m in modes_of(p) if m in self.options.modes.split(",")]
+        recorded, every = self.record(scenario), self.options.every
+        forks = every and scenario.can_fork
+        points = choose_points(recorded, len(recorded) if every else self.options.calls)
+        tries = [(p, m) for p in points for m in modes_of(p) if m in self.modes]
         draw.shuffle(tries)
+
+        def attempt(at):
+            if time.monotonic() < until:
+                self.attempt(scenario, *at)
+
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
-            def attempt(at):
-                if time.monotonic() < until:
-                    self.attempt(scenario, *at)
-            for _ in pool.map(attempt, tries):
+            work = (pool.map(lambda share: self.fork_all(scenario, share), range(self.options.jobs)) if forks
+                    else pool.map(attempt, tries))
+            for _ in work:
                 pass
         stacks = len(set(recorded))
         tried, reached = self.count[scenario.name, "tried"], self.count[scenario.name, "reached"]
@@ -279,6 +339,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--every", action="store_true")
+    parser.add_argument("--calls", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

@@ -1,15 +1,20 @@
 /* Makes calls of the C library fail. Linked into programs: its functions take the place of the
  * library's, for the program and for the libraries that it is linked with.
  *
- *   WEFT_FAULT=count              records each call that could fail
- *   WEFT_FAULT=KIND[@STACK]:N[:MODE]   the N-th call fails, of those of the kind (all: any kind)
- * and, if given, with this hash of the stack (hexadecimal) MODE: once (default), on (the N-th and
- * all later ones), short (moves half of the bytes), intr (EINTR) WEFT_FAULT_STATE=FILE inject.h;
- * without it no call fails WEFT_FAULT_IN=NAME,NAME       libraries whose calls count too, by the
- * beginning of their names
+ *   WEFT_FAULT=count      records each call that could fail
+ *   WEFT_FAULT=fork       each call fails in a process of its own (inject_fork.h)
+ *   WEFT_FAULT=KIND[@STACK]:N[:MODE]
+ *       the N-th call fails, of those of the kind (all: any kind) and, if given, with this hash of
+ *       the stack (hexadecimal). MODE: once (default), on (the N-th and all later ones), short
+ *       (moves half of the bytes), intr (EINTR)
+ *   WEFT_FAULT_STATE=FILE   inject.h; without it no call fails
+ *   WEFT_FAULT_IN=NAME,NAME
+ *       libraries whose calls count too, by the beginning of their names
  *
  * Calls of other libraries, and of C++'s runtime, which throws, pass. */
 #include "tests/faults/inject.h"
+
+#include "tests/faults/inject_fork.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -74,6 +79,8 @@ static inject_state *state;
 static size_t n_point;
 static struct {
     bool counts; /* WEFT_FAULT=count */
+    bool forks;  /* WEFT_FAULT=fork */
+    int driver;
     inject_kind kind;
     inject_mode mode;
     bool by_stack;
@@ -172,9 +179,12 @@ __attribute__((constructor)) static void configure(void)
     const char *text = getenv("WEFT_FAULT"), *path = getenv("WEFT_FAULT_STATE");
     if (!text || !path)
         return;
+    const char *driver = getenv("WEFT_FAULT_DRIVER");
     fault.counts = strcmp(text, "count") == 0;
+    fault.forks = strcmp(text, "fork") == 0 && driver;
+    fault.driver = fault.forks ? atoi(driver) : -1;
     dl_iterate_phdr(add_ranges, getenv("WEFT_FAULT_IN"));
-    inject_state *at = fault.counts || parse(text) ? map_state(path) : NULL;
+    inject_state *at = fault.counts || fault.forks || parse(text) ? map_state(path) : NULL;
     if (!at) {
         fprintf(stderr, "faults: WEFT_FAULT=%s or WEFT_FAULT_STATE=%s is wrong\n", text, path);
         _exit(120);
@@ -234,10 +244,30 @@ static void note(const char *call, const walk *w)
     memcpy(state->frame, w->frame, w->n * sizeof w->frame[0]);
 }
 
+/* Whether this is a process in which this call fails: the fault is set accordingly. */
+static bool is_try(inject_kind of, uint32_t stack)
+{
+    inject_order order;
+    if (!inject_fork_tries(fault.driver, of, stack, &order))
+        return false;
+    fault.forks = false;
+    fault.mode = (inject_mode)order.mode;
+    fault.kind = of;
+    fault.by_stack = true;
+    fault.stack = stack;
+    fault.first = 1;
+    state = map_state("state");
+    if (!state)
+        _exit(120);
+    return true;
+}
+
 __attribute__((noinline)) static inject_verdict decide(inject_kind of, const char *call)
 {
     walk w = {.n = 0};
-    if (fault.counts || fault.by_stack) {
+    if (fault.mode != ON && atomic_load(&state->injected) > 0)
+        return PASSES;
+    if (fault.counts || fault.forks || fault.by_stack) {
         walk_stack(&w);
         if (w.n == 0) /* of a sanitizer, in a thread that begins */
             return PASSES;
@@ -248,6 +278,8 @@ __attribute__((noinline)) static inject_verdict decide(inject_kind of, const cha
             state->point[i] = (inject_point){of, hash_stack(&w)};
         return PASSES;
     }
+    if (fault.forks && !is_try(of, hash_stack(&w)))
+        return PASSES;
     if (fault.by_stack && hash_stack(&w) != fault.stack)
         return PASSES;
     uint64_t i = atomic_fetch_add(&state->calls, 1) + 1;
@@ -267,7 +299,7 @@ __attribute__((noinline)) static inject_verdict verdict(inject_kind of, const ch
     if (!state || busy || !is_counted(caller))
         return PASSES;
     bool moves = of == READ || of == WRITE;
-    if (!fault.counts &&
+    if (!fault.counts && !fault.forks &&
         ((fault.kind != ALL && fault.kind != of) || (fault.mode == SHORT && !moves) ||
          (fault.mode == INTR && !moves && of != WAIT) || (fault.mode != INTR && of == WAIT)))
         return PASSES;

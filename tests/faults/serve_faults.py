@@ -38,7 +38,7 @@ class Failed(Exception):
 
 
 class Serve:
-    name, program = "serve", "weft-server"
+    name, program, can_fork = "serve", "weft-server", False
 
     def __init__(self, bundle, examples):
         self.bundle, self.image, self.want, self.grpc_want = bundle, None, {}, None
