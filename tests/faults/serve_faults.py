@@ -1,5 +1,6 @@
 """The scenario `serve` of faults.py: a server that is asked over HTTP and gRPC, loses its worker, is
 asked again, and drains."""
+import contextlib
 import http.client
 import json
 import os
@@ -163,7 +164,8 @@ class Serve:
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.pid)], stdout=subprocess.PIPE,
                                   text=True).stdout.split()
         for pid in children[:1]:
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(int(pid), signal.SIGKILL)
         self.ask_until(ports, folder, lasting)
         if server.poll() is not None:
             return f"the server ended: {server.returncode}"
