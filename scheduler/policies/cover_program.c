@@ -13,6 +13,12 @@
  * search); these enter the master, until no demand finds a cheaper one (P. C. Gilmore and R. E.
  * Gomory, A linear programming approach to the cutting-stock problem, Oper. Res. 9, 1961).
  *
+ * Blocks. Prices are cheap to answer, the linear program is not: its time grows faster than the
+ * number of its rows. Over BLOCKS_MAX demands, several share one row, and a column has a cover for
+ * each of them, bought at the same prices. That needs a few more rounds and no other bound. At the
+ * end the blocks that the solution divides are replaced by their demands, each with all covers that
+ * it has bought, and the program is solved again.
+ *
  * Bound. At any prices under which the slots of no device are worth more than the device (and a
  * surcharge s, of which each device that the fleet has is charged), a plan costs at least what the
  * demands pay: the sum of their cheapest covers less the sum of count * s. The prices of the solver
@@ -41,7 +47,9 @@ enum {
     ITEMS_MAX = 64,    /* kinds of slices of a demand */
     KEPT_MAX = 6,      /* covers of a demand that one pricing keeps */
     VISITS_MAX = 3000, /* of one search of covers */
-    ROUNDS_MAX = 12    /* master problems */
+    ROUNDS_MAX = 12,   /* master problems */
+    BLOCKS_MAX = 1000, /* rows for demands in a master problem */
+    DIVISIONS_MAX = 3  /* of blocks */
 };
 
 static const double least_part = 1e-5;   /* as in fleet_program.c */
@@ -70,11 +78,18 @@ typedef struct cover_part {
 } cover_part;
 
 typedef struct cover {
-    uint32_t demand, n;
+    uint32_t n;
     const cover_part *has;
-    uint32_t turn; /* item that is used in turn; NONE: none */
-    double part;   /* of its slice */
+    uint32_t turn;            /* item that is used in turn; NONE: none */
+    double part;              /* of its slice */
+    const struct cover *next; /* of the same demand */
 } cover;
+
+/* A cover for each demand of a block. */
+typedef struct block_cover {
+    uint32_t block;
+    const cover *const *of;
+} block_cover;
 
 typedef struct master {
     weft_builder *builder;
@@ -86,12 +101,16 @@ typedef struct master {
     double unit, least; /* as in fleet_program.c */
     double *slot_price; /* by slot */
     double *surcharge;  /* by fleet row */
-    double *paid;       /* by demand: its dual value; HUGE_VAL: none yet */
-    WEFT_VEC(cover) covers;
-    double *used;        /* by cover: its part in the last solution, */
-    uint32_t n_used;     /* which had this many covers */
-    double bound, value; /* objectives: best bound, last master */
-    bool turns;          /* whether covers may have parts of shared slices */
+    uint32_t n_block;
+    uint32_t *block; /* by block: its first demand in the order; one more than there are blocks */
+    double *paid;    /* by block: its dual value; HUGE_VAL: none yet */
+    const cover **covers; /* by demand: all that were bought */
+    WEFT_VEC(block_cover) bought;
+    double *used;         /* by column: its part in the last solution, */
+    uint32_t n_used;      /* which had this many columns */
+    struct search *found; /* of the demands of one block */
+    double bound, value;  /* objectives: best bound, last master */
+    bool turns;           /* whether covers may have parts of shared slices */
 } master;
 
 static double value_of(const master *m, const weft_fleet_device *row)
@@ -419,20 +438,62 @@ static double find_covers(const master *m, uint32_t demand, uint32_t most_kept, 
     return fmin(s->n_kept > 0 ? s->cost[0] : HUGE_VAL, s->cut);
 }
 
-static void add_cover(master *m, uint32_t demand, const search *s, uint32_t k)
+/* The k-th cover that a search has found; an equal one that the demand has bought before, if there
+ * is one: then *fresh is false. */
+static const cover *buy_cover(master *m, uint32_t demand, const search *s, uint32_t k, bool *fresh)
 {
-    cover c = {.demand = demand, .turn = s->kept_turn[k], .part = s->part[k]};
+    cover c = {.turn = s->kept_turn[k], .part = s->part[k], .next = m->covers[demand]};
     cover_part has[ITEMS_MAX];
     for (uint32_t i = 0; i < ITEMS_MAX; i++)
         if (s->kept[k][i] > 0)
             has[c.n++] = (cover_part){i, s->kept[k][i]};
+    *fresh = false;
+    for (const cover *old = m->covers[demand]; old; old = old->next)
+        if (old->n == c.n && old->turn == c.turn && old->part == c.part &&
+            memcmp(old->has, has, c.n * sizeof *has) == 0)
+            return old;
+    *fresh = true;
     cover_part *copy = weft_arena_array(m->builder->arena, c.n + 1, sizeof *copy);
     memcpy(copy, has, c.n * sizeof *copy);
     c.has = copy;
-    WEFT_VEC_PUSH(m->builder->arena, &m->covers, c);
+    cover *made = weft_arena_alloc(m->builder->arena, sizeof *made);
+    *made = c;
+    m->covers[demand] = made;
+    return made;
 }
 
-/* Raises the bound by the present prices, and adds covers that would improve the master. Returns
+/* Adds the columns of a block that would improve the master, from the searches of its demands: the
+ * k-th has the k-th cover of each, or its last. Returns how many. */
+static uint32_t buy_columns(master *m, uint32_t block, const search *found)
+{
+    const uint32_t *demand = &m->builder->order[m->block[block]];
+    uint32_t n = m->block[block + 1] - m->block[block], most = 0, added = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = found[i].n_kept > most ? found[i].n_kept : most;
+    for (uint32_t k = 0; k < most; k++) {
+        double cost = 0;
+        bool any_fresh = false;
+        for (uint32_t i = 0; i < n; i++)
+            cost += found[i].cost[k < found[i].n_kept ? k : found[i].n_kept - 1];
+        if (!(cost < m->paid[block] * (1 - 1e-7)))
+            continue;
+        const cover **of = weft_arena_array(m->builder->arena, n, sizeof *of);
+        for (uint32_t i = 0; i < n; i++) {
+            bool fresh;
+            uint32_t own = k < found[i].n_kept ? k : found[i].n_kept - 1;
+            of[i] = buy_cover(m, demand[i], &found[i], own, &fresh);
+            any_fresh = any_fresh || fresh;
+        }
+        if (n == 1 && !any_fresh)
+            continue; /* each cover of a lone demand is a column */
+        block_cover c = {block, of};
+        WEFT_VEC_PUSH(m->builder->arena, &m->bought, c);
+        added++;
+    }
+    return added;
+}
+
+/* Raises the bound by the present prices, and adds columns that would improve the master. Returns
  * how many; NONE: a demand has no cover. */
 static uint32_t price_covers(master *m, uint32_t most_kept)
 {
@@ -441,18 +502,14 @@ static uint32_t price_covers(master *m, uint32_t most_kept)
     fit_prices(m);
     for (uint32_t i = 0; i < m->columns.at.len; i++)
         m->items[i].price = m->slot_price[m->items[i].slot];
-    for (uint32_t s = 0; s < m->builder->demands->n; s++) {
-        uint32_t d = m->builder->order[s];
-        search found;
-        double least = find_covers(m, d, most_kept, &found);
-        if (found.n_kept == 0)
-            return NONE;
-        sum += least;
-        for (uint32_t k = 0; k < found.n_kept; k++)
-            if (found.cost[k] < m->paid[d] * (1 - 1e-7)) {
-                add_cover(m, d, &found, k);
-                added++;
-            }
+    for (uint32_t b = 0; b < m->n_block; b++) {
+        uint32_t n = m->block[b + 1] - m->block[b];
+        for (uint32_t i = 0; i < n; i++) {
+            sum += find_covers(m, m->builder->order[m->block[b] + i], most_kept, &m->found[i]);
+            if (m->found[i].n_kept == 0)
+                return NONE;
+        }
+        added += buy_columns(m, b, m->found);
     }
     for (size_t i = 0; i < m->builder->fleet->n_device; i++)
         sum -= m->builder->fleet->device[i].count * m->surcharge[i];
@@ -475,12 +532,29 @@ static void add_entry(matrix *a, uint32_t row, double coeff)
     a->coeff[a->n_entry++] = coeff;
 }
 
+/* No less than the slots that a column names. */
+static uint32_t count_most(const master *m, const block_cover *c)
+{
+    uint32_t n = 0, n_slot = m->patterns.slots.len;
+    for (uint32_t i = 0; i < m->block[c->block + 1] - m->block[c->block] && n < n_slot; i++)
+        n += c->of[i]->n + 1;
+    return n < n_slot ? n : n_slot;
+}
+
+/* `used`: slots whose sum is not 0, in the order in which they came. */
+static void add_slots(double *sum, uint32_t *used, uint32_t *n_used, uint32_t slot, double n)
+{
+    if (sum[slot] == 0 && n > 0)
+        used[(*n_used)++] = slot;
+    sum[slot] += n;
+}
+
 static void size_matrix(const master *m, uint32_t n_col, uint32_t n_row, matrix *a)
 {
     weft_arena *arena = m->builder->arena;
-    size_t entries = m->builder->demands->n;
-    for (uint32_t i = 0; i < m->covers.len; i++)
-        entries += m->covers.at[i].n + 2u;
+    size_t entries = m->n_block;
+    for (uint32_t i = 0; i < m->bought.len; i++)
+        entries += count_most(m, &m->bought.at[i]) + 1u;
     for (uint32_t k = 0; k < m->patterns.at.len; k++)
         entries += m->patterns.at.at[k].n + 2u;
     *a = (matrix){.start = weft_arena_array(arena, n_col + 1u, sizeof *a->start),
@@ -494,23 +568,29 @@ static void size_matrix(const master *m, uint32_t n_col, uint32_t n_row, matrix 
                   .dual = weft_arena_array(arena, n_row, sizeof *a->dual)};
 }
 
-static void add_covers(const master *m, const uint32_t *rank, uint32_t slot_row, matrix *a)
+static void add_columns(const master *m, uint32_t slot_row, matrix *a)
 {
-    for (uint32_t k = 0; k < m->covers.len; k++) {
-        const cover *c = &m->covers.at[k];
-        const item *items = m->items + m->first[c->demand];
+    uint32_t n_slot = m->patterns.slots.len, n_used;
+    double *sum = weft_arena_array(m->builder->arena, n_slot, sizeof *sum);
+    uint32_t *used = weft_arena_array(m->builder->arena, n_slot + 1u, sizeof *used);
+    for (uint32_t k = 0; k < m->bought.len; k++) {
+        const block_cover *c = &m->bought.at[k];
         a->start[k] = a->n_entry;
         a->upper[k] = HUGE_VAL; /* else part of the dual value of its row is that of this limit */
-        add_entry(a, rank[c->demand], 1);
-        for (uint32_t i = 0; i < c->n; i++) {
-            double n = c->has[i].n + (c->turn == c->has[i].item ? c->part : 0);
-            add_entry(a, slot_row + items[c->has[i].item].slot, -n);
+        add_entry(a, c->block, 1);
+        n_used = 0;
+        for (uint32_t i = m->block[c->block]; i < m->block[c->block + 1]; i++) {
+            const cover *one = c->of[i - m->block[c->block]];
+            const item *items = m->items + m->first[m->builder->order[i]];
+            for (uint32_t j = 0; j < one->n; j++)
+                add_slots(sum, used, &n_used, items[one->has[j].item].slot, one->has[j].n);
+            if (one->turn != NONE)
+                add_slots(sum, used, &n_used, items[one->turn].slot, one->part);
         }
-        bool listed = c->turn == NONE;
-        for (uint32_t i = 0; i < c->n; i++)
-            listed = listed || c->has[i].item == c->turn;
-        if (!listed)
-            add_entry(a, slot_row + items[c->turn].slot, -c->part);
+        for (uint32_t i = 0; i < n_used; i++) {
+            add_entry(a, slot_row + used[i], -sum[used[i]]);
+            sum[used[i]] = 0;
+        }
     }
 }
 
@@ -518,7 +598,7 @@ static void add_devices(const master *m, uint32_t slot_row, uint32_t row_row, ma
 {
     for (uint32_t k = 0; k < m->patterns.at.len; k++) {
         const weft_slice_pattern *p = &m->patterns.at.at[k];
-        uint32_t col = m->covers.len + k;
+        uint32_t col = m->bought.len + k;
         a->start[col] = a->n_entry;
         for (uint32_t i = 0; i < p->n; i++)
             add_entry(a, slot_row + p->has[i].slot, p->has[i].n);
@@ -532,29 +612,27 @@ static void add_devices(const master *m, uint32_t slot_row, uint32_t row_row, ma
     }
 }
 
-/* `refused`: value of a demand that is not served; 0: all must be. */
+/* `refused`: value of a block that is not served; 0: all must be. */
 static void make_matrix(const master *m, double refused, matrix *a)
 {
     const weft_fleet *fleet = m->builder->fleet;
-    uint32_t n_demand = (uint32_t)m->builder->demands->n, slot_row = n_demand;
+    uint32_t n_block = m->n_block, slot_row = n_block;
     uint32_t row_row = slot_row + m->patterns.slots.len;
     uint32_t n_row = row_row + (uint32_t)fleet->n_device;
-    uint32_t n_col = m->covers.len + m->patterns.at.len + (refused > 0 ? n_demand : 0);
-    uint32_t *rank = weft_arena_array(m->builder->arena, n_demand, sizeof *rank);
-    for (uint32_t s = 0; s < n_demand; s++)
-        rank[m->builder->order[s]] = s;
+    uint32_t own = m->bought.len + m->patterns.at.len;
+    uint32_t n_col = own + (refused > 0 ? n_block : 0);
     size_matrix(m, n_col, n_row, a);
-    add_covers(m, rank, slot_row, a);
+    add_columns(m, slot_row, a);
     add_devices(m, slot_row, row_row, a);
-    for (uint32_t col = m->covers.len + m->patterns.at.len; col < n_col; col++) {
+    for (uint32_t col = own; col < n_col; col++) {
         a->start[col] = a->n_entry;
         a->upper[col] = HUGE_VAL;
         a->cost[col] = refused;
-        add_entry(a, col - m->covers.len - m->patterns.at.len, 1);
+        add_entry(a, col - own, 1);
     }
     a->start[n_col] = a->n_entry;
     for (uint32_t r = 0; r < n_row; r++) {
-        a->row_lo[r] = r < n_demand ? 1 : r < row_row ? 0 : -HUGE_VAL;
+        a->row_lo[r] = r < n_block ? 1 : r < row_row ? 0 : -HUGE_VAL;
         a->row_hi[r] = r < row_row ? HUGE_VAL : fleet->device[r - row_row].count;
     }
     a->p = (weft_program){.n_col = n_col,
@@ -571,7 +649,7 @@ static void make_matrix(const master *m, double refused, matrix *a)
 /* Solves the linear program, and reads its prices. */
 static bool solve_master(master *m, double refused)
 {
-    uint32_t n_demand = (uint32_t)m->builder->demands->n, n_slot = m->patterns.slots.len;
+    uint32_t n_block = m->n_block, n_slot = m->patterns.slots.len;
     matrix a;
     bool found = false;
     make_matrix(m, refused, &a);
@@ -580,50 +658,64 @@ static bool solve_master(master *m, double refused)
     if (m->solver->solve(&a.p, a.x, &found, &m->value) != WEFT_ERR_OK || !found)
         return false;
     m->used = a.x;
-    m->n_used = m->covers.len;
-    for (uint32_t s = 0; s < n_demand; s++)
-        m->paid[m->builder->order[s]] = a.dual[s];
+    m->n_used = m->bought.len;
+    memcpy(m->paid, a.dual, n_block * sizeof *m->paid);
     for (uint32_t i = 0; i < n_slot; i++)
-        m->slot_price[i] = fmax(0, a.dual[n_demand + i]);
+        m->slot_price[i] = fmax(0, a.dual[n_block + i]);
     for (size_t i = 0; i < m->builder->fleet->n_device; i++)
-        m->surcharge[i] = fmax(0, -a.dual[n_demand + n_slot + i]);
+        m->surcharge[i] = fmax(0, -a.dual[n_block + n_slot + i]);
     return true;
 }
 
 /* -- The plan --------------------------------------------------------------------------------- */
 
-/* By demand: its cover with the largest part. */
-static const cover **choose_covers(const master *m)
+/* By block: its column with the largest part; NULL: none. *divided, if given: by block, whether it
+ * uses several. */
+static const block_cover **choose_columns(const master *m, bool *divided)
 {
-    const cover **list = weft_arena_array(m->builder->arena, m->builder->demands->n, sizeof *list);
-    double *most = weft_arena_array(m->builder->arena, m->builder->demands->n, sizeof *most);
+    const block_cover **list = weft_arena_array(m->builder->arena, m->n_block, sizeof *list);
+    double *most = weft_arena_array(m->builder->arena, m->n_block, sizeof *most);
     for (uint32_t k = 0; k < m->n_used; k++) {
-        const cover *c = &m->covers.at[k];
-        if (m->used[k] > most[c->demand] + 1e-9) {
-            list[c->demand] = c;
-            most[c->demand] = m->used[k];
+        const block_cover *c = &m->bought.at[k];
+        if (divided && m->used[k] > 1e-6 && most[c->block] > 1e-6)
+            divided[c->block] = true;
+        if (m->used[k] > most[c->block] + 1e-9) {
+            list[c->block] = c;
+            most[c->block] = m->used[k];
         }
     }
     return list;
 }
 
-/* The slices that the covers say, and what each carries: all but the last of a demand are full. */
-static weft_portions list_portions(const master *m)
+/* By demand. */
+static const cover **choose_covers(const master *m)
+{
+    const cover **list = weft_arena_array(m->builder->arena, m->builder->demands->n, sizeof *list);
+    const block_cover **chosen = choose_columns(m, NULL);
+    for (uint32_t b = 0; b < m->n_block; b++)
+        for (uint32_t i = m->block[b]; chosen[b] && i < m->block[b + 1]; i++)
+            list[m->builder->order[i]] = chosen[b]->of[i - m->block[b]];
+    return list;
+}
+
+/* The slices that the chosen covers say, by demand, and what each carries: all but the last of a
+ * demand are full. */
+static weft_portions list_portions(const master *m, const cover *const *chosen)
 {
     weft_builder *builder = m->builder;
-    const cover **chosen = choose_covers(m);
     weft_portions list = {0};
     for (uint32_t s = 0; s < builder->demands->n; s++) {
-        const cover *c = chosen[builder->order[s]];
-        double left = builder->demands->at[builder->order[s]].rate_per_s;
+        uint32_t demand = builder->order[s];
+        const cover *c = chosen[demand];
+        double left = builder->demands->at[demand].rate_per_s;
         for (uint32_t i = 0; c && i < c->n; i++)
             for (uint32_t k = 0; k < c->has[i].n; k++) {
-                const item *at = &m->items[m->first[c->demand] + c->has[i].item];
+                const item *at = &m->items[m->first[demand] + c->has[i].item];
                 double part = fmin(at->peak_per_s, left);
                 if ((i > 0 || k > 0) && !(part > left * 1e-9))
                     break;
                 left -= part;
-                weft_portion portion = {c->demand, at->option, part};
+                weft_portion portion = {demand, at->option, part};
                 WEFT_VEC_PUSH(builder->arena, &list.at, portion);
             }
     }
@@ -649,6 +741,70 @@ static void read_bounds(const master *m, double *cost_bound, double *device_boun
     }
 }
 
+/* Equal numbers of demands that follow each other in the order. */
+static void make_blocks(master *m)
+{
+    uint32_t n = (uint32_t)m->builder->demands->n, each = (n + BLOCKS_MAX - 1) / BLOCKS_MAX;
+    weft_arena *arena = m->builder->arena;
+    m->block = weft_arena_array(arena, n + 1u, sizeof *m->block);
+    m->paid = weft_arena_array(arena, n, sizeof *m->paid);
+    m->covers = weft_arena_array(arena, n, sizeof *m->covers);
+    m->found = weft_arena_array(arena, each, sizeof *m->found);
+    m->n_block = (n + each - 1) / each;
+    for (uint32_t b = 0; b <= m->n_block; b++)
+        m->block[b] = b * each < n ? b * each : n;
+}
+
+/* Makes a block of each demand of the blocks that use several columns. false: there are none with
+ * several demands. */
+static bool divide_blocks(master *m)
+{
+    weft_arena *arena = m->builder->arena;
+    bool *divided = weft_arena_array(arena, m->n_block, sizeof *divided), any = false;
+    uint32_t *old = weft_arena_array(arena, m->n_block + 1u, sizeof *old);
+    uint32_t *place = weft_arena_array(arena, m->n_block, sizeof *place), n = 0;
+    (void)choose_columns(m, divided);
+    memcpy(old, m->block, (m->n_block + 1u) * sizeof *old);
+    for (uint32_t b = 0; b < m->n_block; b++) {
+        divided[b] = divided[b] && old[b + 1] - old[b] > 1;
+        any = any || divided[b];
+        place[b] = n;
+        m->block[n++] = old[b];
+        for (uint32_t i = old[b] + 1; divided[b] && i < old[b + 1]; i++)
+            m->block[n++] = i;
+    }
+    uint32_t n_old = m->n_block, kept = 0;
+    m->block[n] = old[n_old];
+    m->n_block = n;
+    for (uint32_t k = 0; k < m->bought.len; k++) {
+        block_cover c = m->bought.at[k];
+        if (divided[c.block])
+            continue;
+        c.block = place[c.block];
+        m->bought.at[kept++] = c;
+    }
+    m->bought.len = kept;
+    for (uint32_t b = 0; b < n_old; b++)
+        for (uint32_t i = old[b]; divided[b] && i < old[b + 1]; i++)
+            for (const cover *one = m->covers[m->builder->order[i]]; one; one = one->next) {
+                const cover **of = weft_arena_array(arena, 1, sizeof *of);
+                block_cover c = {place[b] + i - old[b], of};
+                of[0] = one;
+                WEFT_VEC_PUSH(arena, &m->bought, c);
+            }
+    return any;
+}
+
+/* By demand, its cover, after blocks have been divided until the solution divides none with several
+ * demands. */
+static const cover **settle_blocks(master *m)
+{
+    const cover **chosen = choose_covers(m);
+    for (uint32_t i = 0; i < DIVISIONS_MAX && divide_blocks(m) && solve_master(m, 0); i++)
+        chosen = choose_covers(m);
+    return chosen;
+}
+
 static bool start_master(weft_builder *builder, const weft_solver *solver, master *m)
 {
     const weft_fleet *fleet = builder->fleet;
@@ -668,7 +824,7 @@ static bool start_master(weft_builder *builder, const weft_solver *solver, maste
         return false;
     m->slot_price = weft_arena_array(builder->arena, m->patterns.slots.len, sizeof *m->slot_price);
     m->surcharge = weft_arena_array(builder->arena, fleet->n_device, sizeof *m->surcharge);
-    m->paid = weft_arena_array(builder->arena, builder->demands->n, sizeof *m->paid);
+    make_blocks(m);
     start_prices(m);
     return true;
 }
@@ -676,8 +832,8 @@ static bool start_master(weft_builder *builder, const weft_solver *solver, maste
 /* Rounds of master and prices; false: a demand has no cover. */
 static bool generate(master *m, uint32_t rounds)
 {
-    for (uint32_t d = 0; d < m->builder->demands->n; d++)
-        m->paid[d] = HUGE_VAL;
+    for (uint32_t b = 0; b < m->n_block; b++)
+        m->paid[b] = HUGE_VAL;
     uint32_t added = price_covers(m, KEPT_MAX);
     if (added == NONE)
         return false;
@@ -700,7 +856,7 @@ weft_portions weft_covers__solve(weft_builder *builder, const weft_solver *solve
     if (!start_master(builder, solver, m))
         return list;
     if ((isolated || !bound_only) && generate(m, ROUNDS_MAX) && m->used && !bound_only)
-        list = list_portions(m);
+        list = list_portions(m, settle_blocks(m));
     if (!isolated) {
         m->turns = true;
         m->bound = 0;

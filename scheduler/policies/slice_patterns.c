@@ -53,22 +53,30 @@ static uint32_t clients_max(const weft_mig_profile *mig)
     return mig ? weft_fleet__mig_clients_max(mig) : WEFT_MPS_CLIENTS_MAX;
 }
 
-static pressure press(const listing *l, const weft_shape *shape)
+/* By shape. */
+static pressure *list_pressures(const listing *l)
 {
-    pressure p = {false, false};
-    uint32_t limit = clients_max(shape->spec.mig);
-    p.mem = p.clients = l->builder->problem->rules.oversubscribe;
-    for (uint32_t i = 0; i < l->columns->at.len; i++) {
+    uint32_t n = l->builder->table.n_shape;
+    const weft_shape *shape = l->builder->table.shape;
+    bool any = l->builder->problem->rules.oversubscribe;
+    pressure *list = weft_arena_array(l->builder->arena, n, sizeof *list);
+    for (uint32_t i = 0; i < l->columns->at.len && !l->loose; i++) {
         const weft_slice_column *c = &l->columns->at.at[i];
-        const weft_shape *s = &l->builder->table.shape[c->shape];
-        if (!same_pool(s, shape))
-            continue;
+        const weft_shape *s = &shape[c->shape];
         double part = s->spec.percent / 100.0;
-        p.mem =
-            p.mem || (s->spec.mem_bytes && (double)c->mem_bytes > part * (double)s->spec.mem_bytes);
-        p.clients = p.clients || c->clients > part * limit;
+        pressure *own = &list[c->shape];
+        own->mem = own->mem || any ||
+                   (s->spec.mem_bytes && (double)c->mem_bytes > part * (double)s->spec.mem_bytes);
+        own->clients = own->clients || any || c->clients > part * clients_max(s->spec.mig);
     }
-    return p;
+    /* what one shape of a pool can do, its pool can */
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if ((list[k].mem || list[k].clients) && same_pool(&shape[k], &shape[i])) {
+                list[i].mem = list[i].mem || list[k].mem;
+                list[i].clients = list[i].clients || list[k].clients;
+            }
+    return list;
 }
 
 static uint32_t find_slot(listing *l, const weft_slot_kind *kind)
@@ -108,16 +116,12 @@ static weft_slot_kind slot_of(const listing *l, const weft_slice_column *c, pres
 /* `apart`: columns of MPS shares of devices have their slots already. */
 static void name_slots(listing *l, bool apart)
 {
-    uint32_t shape = NONE;
-    pressure p = {false, false};
+    const pressure *pressures = list_pressures(l);
     for (uint32_t i = 0; i < l->columns->at.len; i++) {
         weft_slice_column *c = &l->columns->at.at[i];
         if (apart && l->builder->table.shape[c->shape].spec.kind == WEFT_SLICE_MPS)
             continue;
-        if (c->shape != shape && !l->loose)
-            p = press(l, &l->builder->table.shape[c->shape]);
-        shape = c->shape;
-        weft_slot_kind kind = slot_of(l, c, p);
+        weft_slot_kind kind = slot_of(l, c, pressures[c->shape]);
         c->slot = find_slot(l, &kind);
     }
 }
