@@ -109,10 +109,17 @@ typedef struct weft_portions {
  * no plan. Both bounds hold for every plan within the rules; 0: none. `bound_only`: no portions. */
 weft_portions weft_covers__solve(weft_builder *builder, const weft_solver *solver, bool bound_only,
                                  double *cost_bound, double *device_bound);
-/* Places the portions on the builder, and greedily what they leave of the rates. `in_turn`: small
- * portions share slices. `rows`: those of the builder's fleet, whose counts are raised meanwhile.
- * false: something has no place. */
+/* In which order small portions share slices. */
+typedef enum weft_portions_order {
+    WEFT_PORTIONS_ALONE, /* they share none */
+    WEFT_PORTIONS_BY_USE,
+    WEFT_PORTIONS_BY_ROUND,
+    WEFT_PORTIONS_ORDERS
+} weft_portions_order;
+
+/* Places the portions on the builder, and greedily what they leave of the rates. `rows`: those of
+ * the builder's fleet, whose counts are raised meanwhile. false: something has no place. */
 bool weft_portions__place(weft_builder *builder, weft_fleet_device *rows, const weft_portions *list,
-                          bool in_turn);
+                          weft_portions_order order);
 
 #endif

@@ -18,7 +18,8 @@
  *   2. Two greedy plans over everything that the fleet allows (ruin_recreate.c).
  *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those
  *      that are fast enough (many_models, many_segments).
- *   4. Ruin and recreate from the best two plans.
+ *   4. The best two plans: MPS shares packed on fewer devices (share_packing.c), then ruin and
+ *      recreate.
  *   5. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
  *      everything that the fleet allows (fleet_program.c) looks for a better plan, and raises the
  *      lower bounds. It also decides whether there is a plan where the steps before found none.
@@ -405,9 +406,9 @@ static bool try_covers(weft_run *run)
         return false;
     weft_portions list = weft_covers__solve(run->builder, run->problem.solver, false,
                                             &run->cost_bound, &run->device_bound);
-    for (uint32_t in_turn = 0; list.at.len > 0 && in_turn < 2; in_turn++)
-        if ((in_turn == 0 || !run->problem.rules.isolated) &&
-            weft_portions__place(run->builder, run->row, &list, in_turn > 0)) {
+    uint32_t orders = run->problem.rules.isolated ? 1 : WEFT_PORTIONS_ORDERS;
+    for (uint32_t i = 0; list.at.len > 0 && i < orders; i++)
+        if (weft_portions__place(run->builder, run->row, &list, (weft_portions_order)i)) {
             weft_solution segments = weft_solution__list(run->builder);
             consider(run, &segments);
         }
@@ -442,6 +443,8 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
     weft_plan best = {0};
     for (uint32_t i = 0; i < run->n_start; i++) {
         weft_solution *list = &run->start[i];
+        if (run->problem.goal != WEFT_GOAL_GOODPUT && !is_at_bound(run, list))
+            weft_shares__pack(run->builder, list);
         uint32_t tries = run->fast || large || is_at_bound(run, list) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);

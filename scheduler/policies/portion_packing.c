@@ -1,11 +1,14 @@
 /* Places the portions of a large plan (cover_program.c) on devices.
  *
- * First on as many devices as it takes, large portions before small ones, best fit. With `in_turn`,
- * a portion that leaves much of its slice idle joins the slice of another such portion instead, if
- * both keep their SLOs: best fit decreasing by the part of the slice that they need. Then the MIG
- * instances are packed again, by the closed form of mig_pack.c, on the fewest devices. If the fleet
- * does not have them, the portions are placed once more on the devices that it has, and the rest
- * goes wherever there is room. */
+ * First on as many devices as it takes, large portions before small ones, best fit. Where models
+ * may share slices, a portion that leaves much of its slice idle joins the slice of another such
+ * portion instead, if both keep their SLOs: best fit decreasing by the part of the slice that they
+ * need, or by the longest round that they allow. A round of a slice in turn is no longer than its
+ * least patient model allows, and each model takes exec / round of the time, however small its
+ * rate; so models that allow equally long rounds belong together, each on the slice where exec /
+ * round, times the part of the device, is least. Then the MIG instances are packed again, by the
+ * closed form of mig_pack.c, on the fewest devices. If the fleet does not have them, the portions
+ * are placed once more on the devices that it has, and the rest goes wherever there is room. */
 #include "scheduler/policies/fleet_program.h"
 
 #include <math.h>
@@ -23,6 +26,7 @@ typedef struct turn {
     const weft_portion *portion;
     const weft_option *option; /* one process if the portion may share its slice */
     double use;                /* part of the slice; 1: it shares none */
+    double round_us;           /* WEFT_PORTIONS_BY_ROUND: longest that it allows; else 0 */
     uint32_t rank;
 } turn;
 
@@ -45,6 +49,8 @@ static int compare_turns(const void *a, const void *b)
         return p_full ? -1 : 1;
     if (p_full && x != y)
         return x > y ? -1 : 1;
+    if (!p_full && p->round_us != q->round_us)
+        return p->round_us > q->round_us ? -1 : 1;
     if (!p_full && p->use != q->use)
         return p->use > q->use ? -1 : 1;
     return (p->rank > q->rank) - (p->rank < q->rank);
@@ -65,20 +71,59 @@ static const weft_option *option_in_turn(const weft_builder *builder, const weft
     return best;
 }
 
-static void order_turns(packing *p, const weft_portions *list, bool in_turn)
+/* The longest round in which a batch of an option serves the rate of a portion within its SLO; 0:
+ * none. */
+static double round_of(const weft_builder *builder, const weft_portion *portion,
+                       const weft_option *o)
+{
+    const weft_rules *rules = &builder->problem->rules;
+    const weft_demand *d = &builder->demands->at[portion->demand];
+    double slo_us = d->slo_us > 0 ? weft_rules__slo_us(rules, d) - o->exec_us : HUGE_VAL;
+    double fill_us =
+        portion->rate_per_s > 0 ? o->point->batch * 1e6 / portion->rate_per_s : HUGE_VAL;
+    return fmax(0, fmin(slo_us, fill_us));
+}
+
+/* The option on which a portion in turn takes the least of a device by its price. NULL: none. */
+static const weft_option *option_by_round(const weft_builder *builder, const weft_portion *portion)
+{
+    const weft_option *best = NULL;
+    double least = HUGE_VAL;
+    for (uint32_t i = 0; i < builder->n_option[portion->demand]; i++) {
+        const weft_option *o = &builder->option[portion->demand][i];
+        double round_us = round_of(builder, portion, o), price = weft_fleet__price(o->row);
+        double part = o->spec.weight * (price > 0 ? price : 1) * o->exec_us / round_us;
+        if (o->point->procs != 1 || !(round_us > 2 * o->exec_us) || !(part < least))
+            continue;
+        least = part;
+        best = o;
+    }
+    return best;
+}
+
+static turn make_turn(const weft_builder *builder, const weft_portion *portion, uint32_t rank,
+                      weft_portions_order order)
+{
+    turn t = {.portion = portion, .option = portion->option, .use = 1, .rank = rank};
+    const weft_option *one = order == WEFT_PORTIONS_ALONE ? NULL : option_in_turn(builder, portion);
+    if (!one || portion->rate_per_s >= full * one->peak_per_s)
+        return t;
+    t.option = one;
+    t.use = portion->rate_per_s / one->peak_per_s;
+    one = order == WEFT_PORTIONS_BY_ROUND ? option_by_round(builder, portion) : NULL;
+    if (one) {
+        t.option = one;
+        t.round_us = round_of(builder, portion, one);
+    }
+    return t;
+}
+
+static void order_turns(packing *p, const weft_portions *list, weft_portions_order order)
 {
     p->n = list->at.len;
     p->turns = weft_arena_array(p->builder->arena, p->n, sizeof *p->turns);
-    for (uint32_t i = 0; i < p->n; i++) {
-        const weft_portion *portion = &list->at.at[i];
-        turn t = {portion, portion->option, 1, i};
-        const weft_option *one = in_turn ? option_in_turn(p->builder, portion) : NULL;
-        if (one && portion->rate_per_s < full * one->peak_per_s) {
-            t.option = one;
-            t.use = portion->rate_per_s / one->peak_per_s;
-        }
-        p->turns[i] = t;
-    }
+    for (uint32_t i = 0; i < p->n; i++)
+        p->turns[i] = make_turn(p->builder, &list->at.at[i], i, order);
     if (p->n > 0)
         qsort(p->turns, p->n, sizeof *p->turns, compare_turns);
 }
@@ -210,14 +255,14 @@ static bool place_rest(packing *p)
 }
 
 bool weft_portions__place(weft_builder *builder, weft_fleet_device *rows, const weft_portions *list,
-                          bool in_turn)
+                          weft_portions_order order)
 {
     packing p = {.builder = builder, .rows = rows};
     size_t n_row = builder->fleet->n_device;
     uint32_t *count = weft_arena_array(builder->arena, n_row, sizeof *count);
     p.left = weft_arena_array(builder->arena, builder->demands->n, sizeof *p.left);
     p.placed = weft_arena_array(builder->arena, builder->demands->n, sizeof *p.placed);
-    order_turns(&p, list, in_turn && !builder->problem->rules.isolated);
+    order_turns(&p, list, builder->problem->rules.isolated ? WEFT_PORTIONS_ALONE : order);
     for (size_t i = 0; i < n_row; i++) {
         count[i] = rows[i].count;
         rows[i].count = count[i] < UINT32_MAX / 2 ? 2 * count[i] : count[i];
