@@ -9,12 +9,14 @@
  * --growth: random sets of 10, 100 and 1,000 models at up to 15 M requests a second together on
  * 10,000 devices: milliseconds, and peak resident memory of the process so far; then the change of
  * one rate with the previous plan given.
- * --scale: sets of 10, 100 and 1,000 models with random SLOs and rates that need about eight
- * devices a model, with the default effort, in three worlds: `isolated` (A100 split by MIG, a slice
- * for each model), `shared` (the same, several models in turn on a slice allowed) and `mixed` (A100
- * and H100 split by MIG and whole L4, with list prices, in turn allowed; the times of the other
- * types are those of the A100 divided by 1.9 and 0.45). Then one rate doubled with the previous
- * plan given. Moved: pieces of the new plan that were not there before. */
+ * --scale: sets of 10, 100, 1,000 and 10,000 models (or --models) with random SLOs and rates that
+ * need about eight devices a model, with the default effort, in four worlds: `isolated` (A100 split
+ * by MIG, a slice for each model), `shared` (the same, several models in turn on a slice allowed),
+ * `mixed` (A100 and H100 split by MIG and whole L4, with list prices, in turn allowed; the times of
+ * the other types are those of the A100 divided by 1.9 and 0.45) and `small` (models of at most 40
+ * requests a second on H100 split by MIG or MPS, in turn allowed; a share has the times of the
+ * instance with as many GPCs, and the model takes 0.5 to 1.5 GB). Then one rate doubled with the
+ * previous plan given. Moved: pieces of the new plan that were not there before. */
 #include "../support/parvagpu_sets.h"
 
 #include "base/arena.h"
@@ -151,7 +153,9 @@ static void bench_growth(const parvagpu_data *data)
 
 /* -- Scale ------------------------------------------------------------------------------------ */
 
-enum { SCALE_TYPES = 3 };
+enum { SCALE_TYPES = 3, SCALE_WORLDS = 4 };
+
+static const char *const scale_world[SCALE_WORLDS] = {"isolated", "shared", "mixed", "small"};
 
 static const struct {
     const char *type, *slice[7]; /* by GPCs - 1; NULL: the type has no such slice */
@@ -180,12 +184,39 @@ static weft_profile spread_profile(const weft_profile *one, weft_arena *arena)
     return (weft_profile){.point = point, .n = n};
 }
 
+/* MIG instances of an H100, and MPS shares for those of them that one process was measured on. */
+static weft_profile small_profile(const weft_profile *one, size_t model, weft_arena *arena)
+{
+    static const char *const share[] = {"15%", "30%", "45%", "60%", NULL, NULL, "100%"};
+    weft_profile_point *point = weft_arena_array(arena, one->n * 2, sizeof *point);
+    size_t n = 0;
+    for (size_t i = 0; i < one->n; i++) {
+        size_t gpcs = (size_t)(one->point[i].slice[0] - '1');
+        const char *slice[] = {scale_type[1].slice[gpcs], share[gpcs]};
+        for (size_t k = 0; k < 1u + (one->point[i].procs == 1); k++) {
+            weft_profile_point *p = &point[n++];
+            *p = one->point[i];
+            snprintf(p->device, sizeof p->device, "h100");
+            snprintf(p->slice, sizeof p->slice, "%s", slice[k]);
+            p->cost.time_us /= scale_type[1].speed;
+            p->throughput_per_s *= scale_type[1].speed;
+            p->cost.mreq_bytes = 500000000 + 100000000 * model;
+        }
+    }
+    return (weft_profile){.point = point, .n = n};
+}
+
 static void make_world(const parvagpu_data *data, const char *world, uint32_t n, uint64_t seed,
                        weft_arena *arena, parvagpu_set *set, weft_fleet *fleet,
                        weft_fleet_device *device)
 {
     double sum = 0;
-    bool mixed = strcmp(world, "mixed") == 0;
+    bool mixed = strcmp(world, "mixed") == 0, small = strcmp(world, "small") == 0;
+    weft_profile profile[PARVAGPU_SET_MODELS];
+    for (size_t m = 0; m < PARVAGPU_SET_MODELS; m++)
+        profile[m] = mixed   ? spread_profile(&data->profile[m], arena)
+                     : small ? small_profile(&data->profile[m], m, arena)
+                             : data->profile[m];
     parvagpu_random(data, seed, n, 20, 3, arena, set);
     weft_demand *demand = (weft_demand *)set->demands.at;
     for (uint32_t i = 0; i < n; i++) {
@@ -193,14 +224,17 @@ static void make_world(const parvagpu_data *data, const char *world, uint32_t n,
         while (strncmp(demand[i].model, parvagpu_set_model[m], strlen(parvagpu_set_model[m])) != 0)
             m++;
         sum += demand[i].rate_per_s / data->peak_per_s[m];
-        if (mixed)
-            demand[i].profile = spread_profile(&data->profile[m], arena);
+        demand[i].profile = profile[m];
+        if (small)
+            demand[i].rate_per_s *= 2 / data->peak_per_s[m];
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && !small; i++)
         demand[i].rate_per_s *= 6.5 * n / sum;
     for (size_t t = 0; t < SCALE_TYPES; t++)
-        device[t] = (weft_fleet_device){
-            .type = scale_type[t].type, .count = mixed ? 3333 : 10000, .mig = t < 2};
+        device[t] = (weft_fleet_device){.type = scale_type[small ? 1 : t].type,
+                                        .count = (n > 1000 ? n * 10 : 10000) / (mixed ? 3 : 1),
+                                        .mig = small || t < 2,
+                                        .mps = small};
     *fleet = (weft_fleet){.file = "fleet", .device = device, .n_device = mixed ? SCALE_TYPES : 1};
     set->problem.fleet = fleet;
     set->problem.rules.isolated = strcmp(world, "isolated") == 0;
@@ -231,17 +265,17 @@ static void bench_scale_one(const parvagpu_data *data, const char *world, uint32
     make_world(data, world, n, seed, arena, &set, &fleet, device);
     set.problem.effort = effort;
     if (!time_plan(weft, &set.problem, 1, arena, &plan, &ms)) {
-        printf("%-8s %4u models: no plan\n", world, n);
+        printf("%-8s %5u models: no plan\n", world, n);
     } else {
         printf(
-            "%-8s %4u full        %5u devices, bound %5.0f, $%9.2f/h, gap %.3f %%, %6zu segments, "
+            "%-8s %5u full        %5u devices, bound %5.0f, $%9.2f/h, gap %.3f %%, %6zu segments, "
             "%9.2f ms, peak %.0f MB\n",
             world, n, plan.gpus, plan.lower_bound, plan.cost_per_hour, weft_plan_gap(&plan) * 100,
             plan.n, ms, peak_mb());
         set.problem.previous = &plan;
         ((weft_demand *)set.demands.at)[n / 2].rate_per_s *= 2;
         if (time_plan(weft, &set.problem, 1, other, &next, &ms))
-            printf("%-8s %4u incremental %5u devices, bound %5.0f, $%9.2f/h, gap %.3f %%, %6u "
+            printf("%-8s %5u incremental %5u devices, bound %5.0f, $%9.2f/h, gap %.3f %%, %6u "
                    "moved,    "
                    "%9.2f ms, peak %.0f MB\n",
                    world, n, next.gpus, next.lower_bound, next.cost_per_hour,
@@ -255,10 +289,10 @@ static void bench_scale_one(const parvagpu_data *data, const char *world, uint32
 static void bench_scale(const parvagpu_data *data, const char *worlds, uint32_t only,
                         uint64_t effort, uint64_t seed)
 {
-    static const char *const world[] = {"isolated", "shared", "mixed"};
-    for (size_t w = 0; w < 3; w++)
-        for (uint32_t n = only ? only : 10; n <= 1000 && is_wanted(worlds, world[w]); n *= 10) {
-            bench_scale_one(data, world[w], n, effort, seed);
+    for (size_t w = 0; w < SCALE_WORLDS; w++)
+        for (uint32_t n = only ? only : 10; n <= 10000 && is_wanted(worlds, scale_world[w]);
+             n *= 10) {
+            bench_scale_one(data, scale_world[w], n, effort, seed);
             if (only)
                 break;
         }
