@@ -1,7 +1,7 @@
 /* Changes to what is served, one after the other.
  *
- *   load:   waits -> is compiled if it is a model's, and opened, beside the loop -> begins -> its
- * state is saved beside the loop
+ *   load:   waits -> is opened beside the loop, after it was compiled if it is a model of a
+ *           repository -> begins -> its state is saved beside the loop
  *           -> comes into force -> the saved state does, too -> is over
  *   unload, weigh, plan: the same without opening; a plan is refused while another change goes on
  *

@@ -74,11 +74,11 @@ typedef struct weft_serve_control {
 /* A bundle to serve. Zero-initialised: the defaults. */
 typedef struct weft_serve_bundle {
     const char *path;
-    const char *folder;         /* `path` lies below, without symbolic links; NULL: anywhere */
-    const char *version;        /* of its models: a decimal number; NULL: "1" */
-    bool has_weight;            /* false: 1 */
-    double weight;              /* part of the requests for a model that name no version */
-    const char *const *model;   /* serve only these; n_model 0: all */
+    const char *folder;       /* `path` lies below, without symbolic links; NULL: anywhere */
+    const char *version;      /* of its models: a decimal number; NULL: as in the bundle, or "1" */
+    bool has_weight;          /* false: 1 */
+    double weight;            /* part of the requests for a model that name no version */
+    const char *const *model; /* serve only these; n_model 0: all */
     const double *model_weight; /* by model of `model`; NULL: `weight` of each */
     uint32_t n_model;
     /* Of a state that is restored: the contents that the file must have (0: any); and whether

@@ -5,6 +5,8 @@
  *    "bundles": [{"path": PATH, "identity": HEX, "version": "1", "spreads": BOOL,
  *                 "models": {NAME: WEIGHT, ...}}, ...]}
  *
+ * The version "" stands for those that the bundle has; names are those of the bundle's programs.
+ *
  * The next state is written and synchronised before a change comes into force, so that a full disk
  * refuses the change, and renamed when it has. */
 #include "runtime/server/deployment_int.h"

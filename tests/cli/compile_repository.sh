@@ -51,6 +51,9 @@ expect 0 "$WEFT" compile models/heads -o one.weft
 expect 0 "$WEFT" plan models --fleet "$examples/fleet.yaml" --bundle all.weft -o plan.json
 [ "$(jq '[.placements[].model] | length' plan.json)" -ge 1 ] || die "nothing is placed"
 
+expect 0 "$WEFT" compile models/heads -o one.weft --depfile one.d
+for file in heads/config.pbtxt cnn/config.pbtxt cnn/3/model.onnx bare/1/model.onnx; do has one.d "models/$file"; done
+
 # Policies.
 policy() {
     sed -i "s/^version_policy.*/version_policy: { $1 }/" models/cnn/config.pbtxt

@@ -124,8 +124,6 @@ static void add_dependency(weft_buf *text, const char *path)
     }
 }
 
-/* Writes a make rule with the set file and every file that the module was read from: models and
- * external weights. */
 /* Whether the set has a recorded profile of the model, in the layout with a column for its host
  * cost. */
 static bool tells_host_cost(const weft_tool_sources *sources, const weft_set_model *model)
@@ -135,6 +133,18 @@ static bool tells_host_cost(const weft_tool_sources *sources, const weft_set_mod
            weft_tool_sniff(model->profile, NULL, &kind) == WEFT_ERR_OK && kind != WEFT_FILE_BUNDLE;
 }
 
+/* Configurations of a repository: of the model, and of the steps of an ensemble. */
+static void add_configs(weft_buf *text, const weft_set_model *model)
+{
+    if (model->config && model->config->file)
+        add_dependency(text, model->config->file);
+    for (size_t i = 0; i < model->n_step; i++)
+        if (model->step[i].model->config->file)
+            add_dependency(text, model->step[i].model->config->file);
+}
+
+/* Writes a make rule with the set file and every file that the module was read from: models,
+ * external weights, configurations. */
 static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
 {
     weft_buf text = {0};
@@ -145,9 +155,13 @@ static weft_err write_depfile(const options *o, const weft_tool_sources *sources
     for (uint32_t i = 1; (path = weft_module_file_path(sources->module, i)); i++)
         if (weft_module_file_is_mapped(sources->module, i))
             add_dependency(&text, path);
-    for (uint32_t i = 0; i < weft_graph_model_count(sources->module); i++)
-        if (tells_host_cost(sources, sources->model[i]))
-            add_dependency(&text, sources->model[i]->profile);
+    for (uint32_t i = 0; i < weft_graph_model_count(sources->module); i++) {
+        const weft_set_model *model = sources->model[i];
+        if (tells_host_cost(sources, model))
+            add_dependency(&text, model->profile);
+        if (model)
+            add_configs(&text, model);
+    }
     weft_buf_puts(&text, "\n");
     weft_err err =
         text.failed ? WEFT_ERR_NOMEM : weft_file_write(o->depfile, text.at, text.len, diag);
