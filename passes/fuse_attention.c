@@ -2,7 +2,7 @@
  *
  *     q4 = transpose(reshape(q, [b, sq, h, d]), [0, 2, 1, 3])        k4, v4 alike
  *     s  = matmul(q4, transpose k4)     scaled by a constant before or after
- *     s  = s + mask     or     where(mask, s, fill)                  optional
+ *     s  = s + mask, where(mask, s, fill) or where(mask, fill, s)    optional
  *     y  = reshape(transpose(matmul(softmax(s, -1), v4), [0, 2, 1, 3]), [b, sq, h*d])
  *   ==>
  *     y  = attention q k v mask {heads, head_dim, scale, fill}
@@ -40,6 +40,7 @@ typedef struct attention {
     bool flat_scores; /* [b*h, sq, sk], as the mask then is */
     double scale, fill;
     bool has_fill;
+    bool fills_true; /* where the mask is true, not false */
 } attention;
 
 /* transpose of a value with exactly this perm: its operand; none otherwise */
@@ -183,15 +184,18 @@ static bool mask_broadcasts(const weft_module *m, weft_val mask, weft_val score)
     return true;
 }
 
-/* add(score, mask) or where(mask, score, fill): returns the score and stores the mask */
+/* add(score, mask), where(mask, score, fill) or where(mask, fill, score): returns the score and
+ * stores the mask */
 static weft_val take_mask(const weft_module *m, weft_val v, attention *a)
 {
     weft_node where = weft_match__maker(m, v, WEFT_OP_WHERE);
-    if (where.i && weft_rewrite__scalar(m, weft_node_in(m, where, 2), &a->fill)) {
-        a->mask = weft_node_in(m, where, 0);
-        a->has_fill = true;
-        return weft_node_in(m, where, 1);
-    }
+    for (uint32_t i = 1; where.i && i <= 2; i++)
+        if (weft_rewrite__scalar(m, weft_node_in(m, where, i), &a->fill)) {
+            a->mask = weft_node_in(m, where, 0);
+            a->has_fill = true;
+            a->fills_true = i == 1;
+            return weft_node_in(m, where, 3 - i);
+        }
     weft_node add = weft_match__maker(m, v, WEFT_OP_ADD);
     for (uint32_t i = 0; add.i && i < 2; i++) {
         weft_val score = weft_node_in(m, add, i), x = score;
@@ -411,11 +415,15 @@ static weft_err emit_swap(weft_passctx *cx, weft_graph *g, weft_node before, wef
                               weft_node_loc(weft_graph_module(g), before), v);
 }
 
-/* A mask for each batch and head, [b*h, sq, sk], as [b, h, sq, sk]. */
+/* A mask that is false where scores are filled; one for each batch and head, [b*h, sq, sk], as
+ * [b, h, sq, sk]. */
 static weft_err emit_mask(weft_passctx *cx, weft_graph *g, weft_node before, attention *a)
 {
     weft_module *m = weft_graph_module(g);
     const weft_ttype *t = weft_val_ttype(m, a->mask);
+    if (a->fills_true)
+        WEFT_TRY(weft_rewrite__emit(cx, g, before, WEFT_OP_NOT, &(weft_val){a->mask.i}, 1, NULL, 0,
+                                    weft_node_loc(m, before), &a->mask));
     if (!a->mask.i || t->rank != 3 || t->dim[0] == 1 || !a->flat_scores)
         return WEFT_ERR_OK;
     weft_dim dim[4] = {batch_of(m, &a->q), a->q.heads, t->dim[1], t->dim[2]};
