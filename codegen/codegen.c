@@ -373,6 +373,7 @@ static void make_parts(generator *g, weft_bundle_program *p)
 {
     p->n_part = weft_graph_part_count(g->g);
     p->limit = weft_graph_limit(g->g);
+    p->is_packed = weft_graph_is_packed(g->g);
     weft_bundle_part *part = weft_arena_array(g->arena, p->n_part, sizeof *part);
     for (uint32_t i = 0; i < p->n_part; i++) {
         const weft_part *from = weft_graph_part(g->g, i);

@@ -1,4 +1,5 @@
-/* Finds the symbol along which requests may be batched: weft_graph_batch_symbol.
+/* How values depend on one symbol along an axis, and by it the symbol along which requests may be
+ * batched: weft_graph_batch_symbol. pack-sequences follows the length of sequences by it, too.
  *
  * A forward data-flow analysis. The state of a value is NONE (independent of the batch), AXIS (the
  * batch is on one axis, and index i of that axis depends only on index i of the operands' batch
@@ -11,16 +12,9 @@
 
 #include <string.h>
 
-typedef enum spread_kind { SPREAD_NONE, SPREAD_AXIS, SPREAD_MIXED } spread_kind;
+typedef weft_spread spread;
 
-typedef struct spread {
-    uint8_t kind; /* spread_kind */
-    uint8_t axis;
-    bool constant;         /* along the axis, so that any outer and inner fit */
-    weft_dim outer, inner; /* dim[axis] == outer * batch * inner */
-} spread;
-
-typedef struct analysis {
+typedef struct weft_spreads {
     weft_module *m;
     const weft_graph *g;
     weft_arena *arena;
@@ -34,7 +28,7 @@ typedef struct analysis {
 typedef struct view {
     analysis *a;
     weft_node n;
-    const spread *in; /* of operands; omitted ones are SPREAD_NONE */
+    const spread *in; /* of operands; omitted ones are WEFT_SPREAD_NONE */
     const weft_ttype *const *type;
     uint32_t n_in;
     weft_attrs attrs;
@@ -110,7 +104,7 @@ static bool has_in(const view *v, uint32_t i)
 
 static bool is_none(const view *v, uint32_t i)
 {
-    return i >= v->n_in || v->in[i].kind == SPREAD_NONE;
+    return i >= v->n_in || v->in[i].kind == WEFT_SPREAD_NONE;
 }
 
 /* Constant integers of attribute `key` or of operand `i`. true with NULL when neither is there. */
@@ -169,7 +163,7 @@ static bool is_at(const view *v, uint32_t i, uint32_t axis, const spread *at)
     if (i >= v->n_in)
         return false;
     const spread *s = &v->in[i];
-    return s->kind == SPREAD_AXIS && s->axis == axis &&
+    return s->kind == WEFT_SPREAD_AXIS && s->axis == axis &&
            (s->constant || (s->outer == at->outer && s->inner == at->inner));
 }
 
@@ -182,9 +176,9 @@ static bool broadcasts(const view *v, uint32_t i, uint32_t rank, const spread *a
     uint32_t own = rank_in(v, i), before = rank - own;
     if (own > rank)
         return false;
-    if (v->in[i].kind == SPREAD_AXIS)
+    if (v->in[i].kind == WEFT_SPREAD_AXIS)
         return at->axis >= before && is_at(v, i, at->axis - before, at);
-    return v->in[i].kind == SPREAD_NONE &&
+    return v->in[i].kind == WEFT_SPREAD_NONE &&
            (at->axis < before || v->type[i]->dim[at->axis - before] == 1);
 }
 
@@ -204,7 +198,7 @@ static bool rule_ew(const view *v, spread *at)
         return false;
     at->constant = v->first->constant;
     for (uint32_t i = v->first_in; at->constant && i < v->n_in; i++)
-        if (v->in[i].kind == SPREAD_AXIS && !v->in[i].constant) {
+        if (v->in[i].kind == WEFT_SPREAD_AXIS && !v->in[i].constant) {
             at->constant = false;
             at->outer = v->in[i].outer;
             at->inner = v->in[i].inner;
@@ -418,7 +412,7 @@ static bool rule_attention(const view *v, spread *at)
         if (!is_at(v, i, 0, at))
             return false;
     at->axis = 0;
-    return broadcasts(v, 3, 4, at);
+    return !has_in(v, 4) && broadcasts(v, 3, 4, at);
 }
 
 /* A reshape keeps row-major order: as many indices come before the batch in the result, those of
@@ -579,13 +573,13 @@ static const rule_fn rules[WEFT_BATCH_COUNT] = {
 static spread spread_fill(const view *v, const weft_op *op)
 {
     analysis *a = v->a;
-    spread s = {.kind = SPREAD_AXIS, .constant = true, .outer = 1};
+    spread s = {.kind = WEFT_SPREAD_AXIS, .constant = true, .outer = 1};
     while (s.axis < v->out->rank && !mentions_batch(a, v->out->dim[s.axis]))
         s.axis++;
     if (s.axis >= v->out->rank ||
         !weft_dim_div_exact(a->dims, v->out->dim[s.axis], a->batch, &s.inner) ||
         (op->in_min > 0 && !broadcasts(v, 0, v->out->rank, &s)))
-        s.kind = SPREAD_MIXED;
+        s.kind = WEFT_SPREAD_MIXED;
     return s;
 }
 
@@ -601,10 +595,10 @@ static bool attrs_mention(analysis *a, weft_attrs attrs)
 static spread spread_node(const view *v)
 {
     analysis *a = v->a;
-    const spread none = {.kind = SPREAD_NONE}, mixed = {.kind = SPREAD_MIXED};
+    const spread none = {.kind = WEFT_SPREAD_NONE}, mixed = {.kind = WEFT_SPREAD_MIXED};
     const weft_op *op = weft_node_opdef(a->m, v->n);
     for (uint32_t i = 0; i < v->n_in; i++)
-        if (v->in[i].kind == SPREAD_MIXED)
+        if (v->in[i].kind == WEFT_SPREAD_MIXED)
             return mixed;
     if (!v->first) {
         if (op->traits & WEFT_T_RANDOM)
@@ -642,7 +636,7 @@ static void visit(analysis *a, weft_node n)
             continue;
         in[i] = a->of[val.i];
         type[i] = weft_val_ttype(a->m, val);
-        if (in[i].kind == SPREAD_AXIS && !v.first) {
+        if (in[i].kind == WEFT_SPREAD_AXIS && !v.first) {
             v.first = &in[i];
             v.first_in = i;
         }
@@ -655,10 +649,42 @@ static void visit(analysis *a, weft_node n)
         *to = s;
         /* In results of other ranks the batch axis has the same distance from the last axis. */
         to->axis = (uint8_t)(s.axis + t->rank - v.out->rank);
-        if ((s.kind == SPREAD_AXIS && !fits(a, t, to)) ||
-            (s.kind == SPREAD_NONE && type_mentions(a, t)))
-            to->kind = SPREAD_MIXED;
+        if ((s.kind == WEFT_SPREAD_AXIS && !fits(a, t, to)) ||
+            (s.kind == WEFT_SPREAD_NONE && type_mentions(a, t)))
+            to->kind = WEFT_SPREAD_MIXED;
     }
+}
+
+/* -- The door --------------------------------------------------------------------------------- */
+
+weft_spreads *weft_spreads_create(const weft_graph *g, weft_dim symbol, weft_arena *arena)
+{
+    analysis *a = weft_arena_alloc(arena, sizeof *a);
+    *a = (analysis){.m = weft_graph_module(g), .g = g, .arena = arena, .batch = symbol};
+    a->dims = weft_dimpool_clone(weft_module_dims(a->m), arena);
+    a->of = weft_arena_array(arena, weft_val_count(a->m) + (size_t)1, sizeof *a->of);
+    a->mentions = weft_map_create(arena);
+    return a;
+}
+
+void weft_spreads_set(weft_spreads *s, weft_val v, const weft_spread *of)
+{
+    s->of[v.i] = *of;
+}
+
+weft_spread weft_spreads_get(const weft_spreads *s, weft_val v)
+{
+    return s->of[v.i];
+}
+
+void weft_spreads_visit(weft_spreads *s, weft_node n)
+{
+    visit(s, n);
+}
+
+bool weft_spreads_mention(weft_spreads *s, weft_dim d)
+{
+    return mentions_batch(s, d);
 }
 
 /* -- The graph -------------------------------------------------------------------------------- */
@@ -674,7 +700,7 @@ static bool is_batchable(analysis *a)
     for (uint32_t i = 0; i < weft_graph_input_count(a->g); i++) {
         weft_val v = weft_graph_input(a->g, i);
         spread *at = &a->of[v.i];
-        *at = (spread){.kind = SPREAD_AXIS, .outer = 1, .inner = 1};
+        *at = (spread){.kind = WEFT_SPREAD_AXIS, .outer = 1, .inner = 1};
         if (!starts_with_batch(a, v) || !fits(a, weft_val_ttype(a->m, v), at))
             return false;
     }
@@ -683,7 +709,7 @@ static bool is_batchable(analysis *a)
     for (uint32_t i = 0; i < weft_graph_output_count(a->g); i++) {
         weft_val v = weft_graph_output(a->g, i);
         spread s = a->of[v.i];
-        if (s.kind != SPREAD_AXIS || s.axis != 0 || s.outer != 1 || s.inner != 1 ||
+        if (s.kind != WEFT_SPREAD_AXIS || s.axis != 0 || s.outer != 1 || s.inner != 1 ||
             !starts_with_batch(a, v))
             return false;
     }
@@ -691,24 +717,19 @@ static bool is_batchable(analysis *a)
 }
 
 /* false: out of memory. */
-static bool find_batch(analysis *a, uint32_t *out)
+static bool find_batch(const weft_graph *g, weft_arena *arena, uint32_t *out)
 {
     jmp_buf env;
     *out = UINT32_MAX;
-    weft_arena_guard(a->arena, &env);
+    weft_arena_guard(arena, &env);
     if (setjmp(env))
         return false;
-    weft_dim first = weft_val_ttype(a->m, weft_graph_input(a->g, 0))->dim[0];
-    a->dims = weft_dimpool_clone(weft_module_dims(a->m), a->arena);
-    a->of = weft_arena_array(a->arena, weft_val_count(a->m) + (size_t)1, sizeof *a->of);
-    a->mentions = weft_map_create(a->arena);
-    for (uint32_t i = 0; i < weft_graph_symbol_count(a->g); i++) {
-        a->batch = weft_graph_symbol_dim(a->g, i);
-        if (a->batch == first && is_batchable(a))
-            *out = i;
-        if (a->batch == first)
-            return true;
-    }
+    weft_dim first = weft_val_ttype(weft_graph_module(g), weft_graph_input(g, 0))->dim[0];
+    uint32_t i = 0;
+    while (i < weft_graph_symbol_count(g) && weft_graph_symbol_dim(g, i) != first)
+        i++;
+    if (i < weft_graph_symbol_count(g) && is_batchable(weft_spreads_create(g, first, arena)))
+        *out = i;
     return true;
 }
 
@@ -716,12 +737,12 @@ uint32_t weft_graph_batch_symbol(const weft_graph *g)
 {
     if (weft_graph_input_count(g) == 0 || weft_graph_output_count(g) == 0)
         return UINT32_MAX;
-    analysis a = {.m = weft_graph_module(g), .g = g, .arena = weft_arena_create(0)};
+    weft_arena *arena = weft_arena_create(0);
     uint32_t symbol = UINT32_MAX;
-    bool found = a.arena && find_batch(&a, &symbol);
-    weft_arena_destroy(a.arena);
+    bool found = arena && find_batch(g, arena, &symbol);
+    weft_arena_destroy(arena);
     /* Not NONE, with which the model would never be batched. */
     if (!found)
-        weft_arena_exhaust(weft_module_arena((weft_module *)(uintptr_t)a.m));
+        weft_arena_exhaust(weft_module_arena(weft_graph_module(g)));
     return symbol;
 }

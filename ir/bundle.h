@@ -249,6 +249,9 @@ typedef struct weft_bundle_part {
     uint32_t n_in, n_out;
 } weft_bundle_part;
 
+/* Inputs of a packed program behind those of its part: positions and starts. */
+enum { WEFT_BUNDLE_PACKED_EXTRA = 2 };
+
 typedef struct weft_bundle_program {
     const char *name; /* of the model */
     /* What requests call a model that is a version of another, and that version, a decimal number;
@@ -273,6 +276,8 @@ typedef struct weft_bundle_program {
     /* Of a joint program: the models that one run executes together; a model's batch may be 0. */
     const weft_bundle_part *part;
     uint32_t n_part;
+    bool is_packed; /* a joint program of one part that runs packed sequences: weft_graph_is_packed
+                     */
     uint64_t limit; /* the joint program is used up to this total of input elements; 0: always */
     /* Of a body: for each symbol, index + 1 in the pool of the program that runs it, whose value it
      * has; 0: the dims of the inputs tell it. */

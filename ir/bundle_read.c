@@ -586,6 +586,18 @@ static bool same_ports(const weft_bundle_program *p, const weft_bundle_port *por
     return true;
 }
 
+/* The last inputs of a packed program: position i64[rows], start i64[number], with one symbol. */
+static bool takes_packed(const weft_bundle_program *p, uint64_t n_in)
+{
+    if (p->n_symbol != 1 || p->n_input != n_in + WEFT_BUNDLE_PACKED_EXTRA)
+        return false;
+    const weft_ttype *position = &p->value[p->input[n_in].value - 1].type;
+    const weft_ttype *start = &p->value[p->input[n_in + 1].value - 1].type;
+    return position->dtype == WEFT_DTYPE_I64 && position->rank == 1 &&
+           weft_dim_as_symbol(p->dims, position->dim[0]) == 0 && start->dtype == WEFT_DTYPE_I64 &&
+           start->rank == 1 && weft_dim_is_const(start->dim[0]) && start->dim[0] > 0;
+}
+
 static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     weft_bundle_program *p = r->p;
@@ -611,8 +623,13 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     p->part = part;
     p->n_part = (uint32_t)m->n_part;
     p->limit = m->limit;
-    if (!is_joint && m->n_part == 0 && m->limit == 0)
+    p->is_packed = m->packed;
+    if (!is_joint && m->n_part == 0 && m->limit == 0 && !m->packed)
         return WEFT_ERR_OK;
+    if (m->packed) {
+        ok = ok && m->n_part == 1 && takes_packed(p, n_in);
+        n_in += WEFT_BUNDLE_PACKED_EXTRA;
+    }
     ok = ok && is_joint && m->n_part > 0 && n_in == p->n_input && n_out == p->n_output &&
          p->batch_symbol == UINT32_MAX;
     return ok ? WEFT_ERR_OK : weft_bundle__refuse(r, "its parts are not those of models");

@@ -311,6 +311,7 @@ static void put_parts(writer *w, const weft_bundle_program *p, Weft__Bundle__Pro
 {
     to->n_part = p->n_part;
     to->limit = p->limit;
+    to->packed = p->is_packed;
     NEW_MESSAGES(w, p->n_part, to->part, Weft__Bundle__Part, weft__bundle__part__init);
     for (uint32_t i = 0; i < p->n_part; i++) {
         to->part[i]->program = p->part[i].program;

@@ -151,6 +151,16 @@ const weft_part *weft_graph_part(const weft_graph *g, uint32_t i)
     return &g->parts.at[i];
 }
 
+void weft_graph_set_packed(weft_graph *g)
+{
+    g->is_packed = true;
+}
+
+bool weft_graph_is_packed(const weft_graph *g)
+{
+    return g->is_packed;
+}
+
 void weft_graph_set_limit(weft_graph *g, uint64_t elements)
 {
     g->limit = elements;

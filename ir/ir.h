@@ -149,6 +149,14 @@ typedef struct weft_part {
     uint32_t n_in, n_out;
 } weft_part;
 
+/* A packed graph is a joint graph of one part. It runs requests of different lengths: its inputs
+ * and outputs hold the rows of all their sequences one after the other, or one row for each
+ * sequence; its last two inputs are the position of each row in its sequence and the row at which
+ * each sequence starts (passes/pack_sequences.c). */
+enum { WEFT_PACKED_SEQUENCES = 32 };
+void weft_graph_set_packed(weft_graph *g);
+bool weft_graph_is_packed(const weft_graph *g);
+
 void weft_graph_add_part(weft_graph *g, const weft_part *part);
 uint32_t weft_graph_part_count(const weft_graph *g); /* 0: the graph of one model */
 const weft_part *weft_graph_part(const weft_graph *g, uint32_t i);
@@ -160,6 +168,30 @@ uint64_t weft_graph_limit(const weft_graph *g);
 /* Index of the symbol along which requests may be batched: dim 0 of every input and output, and no
  * operator mixes along it (conservative analysis, batch_symbol.c). UINT32_MAX: none. */
 uint32_t weft_graph_batch_symbol(const weft_graph *g);
+
+/* How values depend on one symbol, along one axis of each (batch_symbol.c). */
+typedef enum weft_spread_kind {
+    WEFT_SPREAD_NONE, /* not at all */
+    WEFT_SPREAD_AXIS, /* index i of the axis depends on index i of the operands' axes alone */
+    WEFT_SPREAD_MIXED
+} weft_spread_kind;
+
+typedef struct weft_spread {
+    uint8_t kind; /* weft_spread_kind */
+    uint8_t axis;
+    bool constant;         /* along the axis, so that any outer and inner fit */
+    weft_dim outer, inner; /* dim[axis] == outer * symbol * inner */
+} weft_spread;
+
+typedef struct weft_spreads weft_spreads;
+/* Lives in `arena`. All values are NONE until they are set or visited. */
+weft_spreads *weft_spreads_create(const weft_graph *g, weft_dim symbol, weft_arena *arena);
+void weft_spreads_set(weft_spreads *s, weft_val v, const weft_spread *spread);
+weft_spread weft_spreads_get(const weft_spreads *s, weft_val v);
+/* Sets the results of a node from its operands. */
+void weft_spreads_visit(weft_spreads *s, weft_node n);
+/* Whether the dim is an expression of the symbol. */
+bool weft_spreads_mention(weft_spreads *s, weft_dim d);
 
 weft_val weft_graph_add_input(weft_graph *g, const char *name, weft_type type);
 void weft_graph_add_output(weft_graph *g, const char *name, weft_val val);

@@ -93,6 +93,7 @@ struct weft_graph {
     WEFT_VEC(weft_graph_require) requires;
     weft_map *require_of; /* hash of a requirement to its index; NULL: none yet */
     uint64_t limit;       /* of a joint graph */
+    bool is_packed;       /* a joint graph of packed sequences */
     bool is_body;
     uint32_t n_user; /* of a body: nodes that run it; set by weft_body_check */
 };

@@ -139,6 +139,14 @@ static weft_err parse_part(weft_parser *p)
     return WEFT_ERR_OK;
 }
 
+static weft_err parse_packed(weft_parser *p)
+{
+    if (p->g->parts.len != 1)
+        return weft_parser__fail(p, "a packed graph has one part");
+    weft_graph_set_packed(p->g);
+    return weft_parser__next(p);
+}
+
 /* limit 4096 */
 static weft_err parse_limit(weft_parser *p)
 {
@@ -556,6 +564,8 @@ static weft_err parse_graph(weft_parser *p)
         WEFT_TRY(parse_require(p));
     while (weft_parser__is_word(p, "part"))
         WEFT_TRY(parse_part(p));
+    if (weft_parser__is_word(p, "packed"))
+        WEFT_TRY(parse_packed(p));
     if (weft_parser__is_word(p, "limit"))
         WEFT_TRY(parse_limit(p));
     while (!weft_parser__is_word(p, "return"))

@@ -484,6 +484,8 @@ static void print_head(printer *p, uint32_t *next)
         print_name(p, '@', part->model);
         weft_buf_printf(p->out, " %u %u\n", part->n_in, part->n_out);
     }
+    if (weft_graph_is_packed(g))
+        weft_buf_puts(p->out, "  packed\n");
     if (weft_graph_limit(g))
         weft_buf_printf(p->out, "  limit %llu\n", (unsigned long long)weft_graph_limit(g));
 }

@@ -13,6 +13,7 @@
  *
  * and those of verify_plan.c. Inference runs on a copy of the dims: verifying does not change the
  * module. */
+#include "ir/bundle.h"
 #include "ir/verify_int.h"
 
 #include <string.h>
@@ -282,7 +283,8 @@ static void check_node(weft_verifier *v, weft_node n, weft_diag *said)
         check_view(v, n);
 }
 
-/* A joint graph has the inputs and outputs of the models that it names. */
+/* A joint graph has the inputs and outputs of the models that it names, and a packed one two inputs
+ * of its own. */
 static void check_parts(weft_verifier *v)
 {
     uint64_t n_in = 0, n_out = 0;
@@ -306,6 +308,8 @@ static void check_parts(weft_verifier *v)
                 weft_verifier__report(v, "parts", weft_verifier__where(v), "@%s is twice a part",
                                       part->model);
     }
+    if (weft_graph_is_packed(v->g))
+        n_in += WEFT_BUNDLE_PACKED_EXTRA;
     if (n > 0 && (n_in != weft_graph_input_count(v->g) || n_out != weft_graph_output_count(v->g)))
         weft_verifier__report(v, "parts", weft_verifier__where(v),
                               "parts have %llu inputs and %llu outputs, the graph %u and %u",

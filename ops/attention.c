@@ -1,7 +1,13 @@
 /* Fused attention: softmax(scale * q k^T + mask) v for each head, heads side by side in columns.
  *
- * Scores of one row are kept in f32 (f64 for f64); nothing of size sq x sk is stored. */
+ * Scores of one row are kept in f32 (f64 for f64); nothing of size sq x sk is stored.
+ *
+ * Packed: with operand 4, i64 starts in ascending order, the rows of a batch of 1 are those of
+ * several sequences one after the other. Each sequence begins at a start and ends at the next one,
+ * or at the last row; it attends to itself. Equal starts are of empty sequences. The mask is either
+ * one of keys, [.., 1, rows], or one of positions in a sequence, [.., longest, longest]. */
 #include "ops/op_int.h"
+#include "ops/packed.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,6 +23,23 @@ static weft_err check_columns(weft_infer_ctx *cx, uint32_t in, weft_attr_key key
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u: columns %lld to %lld of %s", in,
                          (long long)offset, (long long)(offset + width),
                          weft_infer__text(cx, t->dim[2]));
+    return WEFT_ERR_OK;
+}
+
+/* Of a packed mask, as the last dims tell: positions of queries and keys, or keys alone. */
+static bool is_by_position(const weft_ttype *mask)
+{
+    return mask->rank >= 2 && weft_dim_is_const(mask->dim[mask->rank - 2]) &&
+           mask->dim[mask->rank - 2] > 1;
+}
+
+static weft_err check_packed(weft_infer_ctx *cx)
+{
+    WEFT_TRY(weft_infer__dtype(cx, 4, 1u << WEFT_DTYPE_I64));
+    WEFT_TRY(weft_infer__rank(cx, 4, 1, 1));
+    WEFT_TRY(weft_infer__agree(cx, cx->in[0].type.dim[0], 1, "packed batch"));
+    WEFT_TRY(weft_infer__agree(cx, cx->in[0].type.dim[1], cx->in[1].type.dim[1],
+                               "packed rows of q and k"));
     return WEFT_ERR_OK;
 }
 
@@ -38,11 +61,16 @@ weft_err weft_infer_attention(weft_infer_ctx *cx)
     }
     const weft_ttype *q = &cx->in[0].type, *k = &cx->in[1].type;
     WEFT_TRY(weft_infer__agree(cx, k->dim[1], cx->in[2].type.dim[1], "lengths of k and v"));
+    if (weft_infer__has(cx, 4))
+        WEFT_TRY(check_packed(cx));
     if (weft_infer__has(cx, 3)) {
         WEFT_TRY(weft_infer__dtype(cx, 3, WEFT_M_FLOAT | WEFT_M_BOOL));
         WEFT_TRY(weft_infer__rank(cx, 3, 0, 4));
         weft_ttype score = {.rank = 4, .dim = {q->dim[0], heads, q->dim[1], k->dim[1]}};
         weft_ttype wide = score;
+        if (weft_infer__has(cx, 4) && is_by_position(&cx->in[3].type))
+            score.dim[2] = score.dim[3] = wide.dim[2] = wide.dim[3] =
+                cx->in[3].type.dim[cx->in[3].type.rank - 1];
         WEFT_TRY(weft_infer__broadcast(cx, &score, &cx->in[3].type, &wide));
         for (uint32_t i = 0; i < 4; i++)
             WEFT_TRY(weft_infer__agree(cx, wide.dim[i], score.dim[i], "mask and scores"));
@@ -60,12 +88,16 @@ weft_work weft_work_attention(const weft_work_ctx *cx)
     double head_dim = (double)weft_attrs_int(cx->attrs, WEFT_ATTR_HEAD_DIM, 1);
     double b = (double)cx->in[0].dim[0], sq = (double)cx->in[0].dim[1];
     double sk = (double)cx->in[1].dim[1];
+    /* Sequences of equal lengths: how the rows are shared is known only when it runs. */
+    double parts = cx->n_in > 4 && cx->in[4].present ? (double)cx->in[4].dim[0] : 1;
+    if (parts > 1)
+        sk = ceil(sk / parts);
     /* Two GEMMs, and about five operations per score for scale, mask and softmax. */
     weft_work w = weft_work__bytes(cx, b * heads * sq * sk * (4 * head_dim + 5));
     /* Operands may be slices of wider matrices: only the columns of the heads are read. */
     w.bytes_read = 0;
     double size = (double)weft_dtype_size((weft_dtype)cx->in[0].dtype);
-    w.bytes_read = b * (sq + 2 * sk) * heads * head_dim * size;
+    w.bytes_read = b * (sq + 2 * (double)cx->in[1].dim[1]) * heads * head_dim * size;
     if (cx->n_in > 3 && cx->in[3].present)
         w.bytes_read +=
             weft_work__numel(&cx->in[3]) * (double)weft_dtype_size((weft_dtype)cx->in[3].dtype);
@@ -78,7 +110,7 @@ typedef struct plan {
     int64_t b, heads, sq, sk, head_dim;
     int64_t width[3], offset[3]; /* columns of q, k, v; first column of head 0 */
     int64_t mask_stride[4];
-    bool mask_is_bool;
+    bool mask_is_bool, mask_by_position;
     double scale, fill;
 } plan;
 
@@ -130,8 +162,38 @@ typedef struct plan {
         }                                                                                          \
     }
 
+/* All sequences of a packed batch, or the whole batch. */
+#define DEFINE_SEQUENCES(name, T)                                                              \
+    static void name##_all(const plan *p, const weft_packed *packed, const T *q, const T *k,   \
+                           const T *v, const T *mask, T *score, T *out)                        \
+    {                                                                                          \
+        if (packed == NULL)                                                                    \
+            name(p, q, k, v, mask, score, out);                                                \
+        for (int64_t i = 0; packed != NULL && i < packed->n; i++) {                            \
+            int64_t from = packed->start[i];                                                   \
+            plan one = *p;                                                                     \
+            one.sq = one.sk = weft_packed_len(packed, i);                                      \
+            name(&one, q + from * p->width[0], k + from * p->width[1], v + from * p->width[2], \
+                 mask == NULL || p->mask_by_position ? mask : mask + from * p->mask_stride[3], \
+                 score, out + from * p->heads * p->head_dim);                                  \
+        }                                                                                      \
+    }
+
 DEFINE_ATTENTION(attend_f32, float, expf)
 DEFINE_ATTENTION(attend_f64, double, exp)
+DEFINE_SEQUENCES(attend_f32, float)
+DEFINE_SEQUENCES(attend_f64, double)
+
+bool weft_packed_read(const weft_tensor *starts, int64_t rows, int64_t longest, weft_packed *out)
+{
+    *out = (weft_packed){.start = starts->data, .n = weft_tensor_numel(starts), .rows = rows};
+    bool ok = starts->dtype == WEFT_DTYPE_I64 && (out->n > 0 ? out->start[0] == 0 : rows == 0);
+    for (int64_t i = 0; i < out->n && ok; i++) {
+        int64_t end = i + 1 < out->n ? out->start[i + 1] : rows;
+        ok = end >= out->start[i] && end <= rows && end - out->start[i] <= longest;
+    }
+    return ok;
+}
 
 static weft_err make_plan(weft_eval_ctx *cx, plan *p)
 {
@@ -155,8 +217,10 @@ static weft_err make_plan(weft_eval_ctx *cx, plan *p)
     const weft_tensor *mask = weft_eval__in(cx, 3);
     if (mask == NULL)
         return WEFT_ERR_OK;
-    const int64_t dim[4] = {p->b, p->heads, p->sq, p->sk};
-    int64_t s = 1;
+    int64_t dim[4] = {p->b, p->heads, p->sq, p->sk}, s = 1;
+    p->mask_by_position = weft_eval__in(cx, 4) && mask->rank >= 2 && mask->dim[mask->rank - 2] > 1;
+    if (p->mask_by_position)
+        dim[2] = dim[3] = mask->dim[mask->rank - 2];
     for (int32_t i = mask->rank - 1, d = 3; i >= 0; i--, d--) {
         if (d < 0 || (mask->dim[i] != 1 && mask->dim[i] != dim[d]))
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the mask does not broadcast");
@@ -172,18 +236,24 @@ weft_err weft_eval_attention(weft_eval_ctx *cx)
     plan p = {0};
     WEFT_TRY(make_plan(cx, &p));
     const weft_tensor *mask = weft_eval__in(cx, 3), *out = &cx->out[0];
+    const weft_tensor *starts = weft_eval__in(cx, 4);
+    weft_packed list, *packed = starts != NULL ? &list : NULL;
+    int64_t longest = p.mask_by_position ? mask->dim[mask->rank - 2] : p.sq;
+    if (packed && (p.b != 1 || p.sq != p.sk || !weft_packed_read(starts, p.sq, longest, packed)))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, WEFT_PACKED_WRONG);
     size_t n = (size_t)weft_tensor_numel(out);
     if (out->dtype == WEFT_DTYPE_F64) {
-        attend_f64(&p, weft_eval__f64(cx, cx->in[0]), weft_eval__f64(cx, cx->in[1]),
-                   weft_eval__f64(cx, cx->in[2]), mask != NULL ? weft_eval__f64(cx, mask) : NULL,
-                   weft_arena_array(cx->scratch, (size_t)p.sk + 1, sizeof(double)), out->data);
+        attend_f64_all(&p, packed, weft_eval__f64(cx, cx->in[0]), weft_eval__f64(cx, cx->in[1]),
+                       weft_eval__f64(cx, cx->in[2]),
+                       mask != NULL ? weft_eval__f64(cx, mask) : NULL,
+                       weft_arena_array(cx->scratch, (size_t)p.sk + 1, sizeof(double)), out->data);
         return WEFT_ERR_OK;
     }
     float *acc = out->dtype == WEFT_DTYPE_F32 ? out->data
                                               : weft_arena_array(cx->scratch, n + 1, sizeof(float));
-    attend_f32(&p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]),
-               weft_eval__f32(cx, cx->in[2]), mask != NULL ? weft_eval__f32(cx, mask) : NULL,
-               weft_arena_array(cx->scratch, (size_t)p.sk + 1, sizeof(float)), acc);
+    attend_f32_all(&p, packed, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]),
+                   weft_eval__f32(cx, cx->in[2]), mask != NULL ? weft_eval__f32(cx, mask) : NULL,
+                   weft_arena_array(cx->scratch, (size_t)p.sk + 1, sizeof(float)), acc);
     if (out->dtype != WEFT_DTYPE_F32)
         weft_eval__store_f32(out, 0, 1, (int64_t)n, acc);
     return WEFT_ERR_OK;

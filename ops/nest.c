@@ -3,6 +3,7 @@
  * fault: types have been checked by inference. */
 #include "ops/window_int.h"
 
+#include <math.h>
 #include <string.h>
 
 static double dim_at(const weft_work_operand *t, uint32_t i)
@@ -133,6 +134,8 @@ static void find_attention(const weft_work_ctx *cx, weft_nest *out)
     out->m = dim_at(&cx->in[0], 1);
     out->n = cx->n_in > 1 ? dim_at(&cx->in[1], 1) : 1;
     out->k = at_least_1((double)weft_attrs_int(cx->attrs, WEFT_ATTR_HEAD_DIM, 1));
+    if (cx->n_in > 4 && cx->in[4].present) /* packed sequences of equal lengths */
+        out->n = at_least_1(floor(out->n / at_least_1(dim_at(&cx->in[4], 0))));
 }
 
 /* x [steps, images, input] or, with layout 1, [images, steps, input]; r [directions, n, hidden] */

@@ -120,6 +120,12 @@ typedef struct weft_delta_row {
     double error; /* largest difference of an element of base + difference from the weight */
 } weft_delta_row;
 
+/* A model for which pack-sequences has made a packed program, or why not. */
+typedef struct weft_pack_row {
+    const char *model;
+    const char *reason; /* NULL: it has one */
+} weft_pack_row;
+
 typedef struct weft_merge_log {
     weft_arena *arena; /* set by the caller; owns all below */
     WEFT_VEC(weft_merge_row) rows;
@@ -133,6 +139,7 @@ typedef struct weft_merge_log {
     uint64_t near_bytes;
     double near_most;
     WEFT_VEC(weft_delta_row) deltas;
+    WEFT_VEC(weft_pack_row) packs;
 } weft_merge_log;
 
 /* Which weights store-deltas keeps as a difference from another weight. */
@@ -191,6 +198,7 @@ typedef struct weft_pass_options {
     uint32_t match_without;
     const weft_merge_strategy *strategy_without;
     weft_deltas deltas;
+    bool pack;              /* programs for sequences of different lengths, on CPUs */
     double merge_tolerance; /* weights are equal if no element differs by more; 0: equal by bits */
 } weft_pass_options;
 

@@ -49,6 +49,9 @@ struct weft_pass {
  * rewrite of every pass calls this function, so that --pass-limit can bisect a miscompilation. */
 bool weft_rewrite__allow(weft_passctx *cx);
 
+/* The largest batch of the model for which memory is planned (plan_memory.c). */
+int64_t weft_pass__most_batch(const weft_pass_options *options, const char *model);
+
 /* Replaces result `i` of `n` by `with` in all operands and graph outputs. Does not count a rewrite.
  */
 void weft_rewrite__replace_result(weft_graph *g, weft_node n, uint32_t i, weft_val with);

@@ -3,11 +3,12 @@
  * Buckets are the batch sizes asked for, for all models or for one, crossed with a few values of
  * every other symbol: its upper bound and the powers of two from 16 below it; a symbol without a
  * bound is planned at UNBOUNDED_DEFAULT. Sizes that the requirements of the graph exclude are
- * replaced by the next ones that they allow. In a joint graph all parts have the same batch. The
- * runtime plans other sizes when a request has them. In a bucket all dims are numbers: ops/place.h
- * computes which values need memory and their lifetimes (an output lives to the end), and
- * base/pack.h places the blocks. Values with a dynamic shape live on the heap and have no buffer.
- * O(buckets * nodes^2) in the worst case, in practice linear.
+ * replaced by the next ones that they allow. In a joint graph all parts have the same batch; a
+ * packed graph has sizes of its own for all rows. The runtime plans other sizes when a request has
+ * them. In a bucket all dims are numbers: ops/place.h computes which values need memory and their
+ * lifetimes (an output lives to the end), and base/pack.h places the blocks. Values with a dynamic
+ * shape live on the heap and have no buffer. O(buckets * nodes^2) in the worst case, in practice
+ * linear.
  *
  * GPUs run independent launches concurrently: there a value lives from the beginning of the level
  * that defines it (level-schedule) to the end of the last level that reads it. */
@@ -42,16 +43,34 @@ typedef struct choices {
     uint32_t n;
 } choices;
 
-static void choose_batch(const weft_pass_options *o, const char *model, int64_t lo, int64_t hi,
-                         choices *out)
+/* The batches to plan for a model. */
+static const int64_t *list_batches(const weft_pass_options *o, const char *model, size_t *out_n)
 {
     const int64_t *batch = o->batch ? o->batch : default_batch;
-    size_t n = o->batch ? o->n_batch : sizeof default_batch / sizeof default_batch[0];
+    *out_n = o->batch ? o->n_batch : sizeof default_batch / sizeof default_batch[0];
     for (size_t i = 0; i < o->n_own_batch && !o->batch; i++)
         if (strcmp(o->own_batch[i].model, model) == 0) {
             batch = o->own_batch[i].batch;
-            n = o->own_batch[i].n;
+            *out_n = o->own_batch[i].n;
         }
+    return batch;
+}
+
+int64_t weft_pass__most_batch(const weft_pass_options *o, const char *model)
+{
+    size_t n;
+    const int64_t *batch = list_batches(o, model, &n);
+    int64_t most = 1;
+    for (size_t i = 0; i < n; i++)
+        most = batch[i] > most ? batch[i] : most;
+    return most;
+}
+
+static void choose_batch(const weft_pass_options *o, const char *model, int64_t lo, int64_t hi,
+                         choices *out)
+{
+    size_t n;
+    const int64_t *batch = list_batches(o, model, &n);
     for (size_t i = 0; i < n && out->n < CHOICES_MAX; i++)
         if (batch[i] >= lo && batch[i] <= hi)
             out->at[out->n++] = batch[i];
@@ -177,6 +196,16 @@ static void find_batches(const weft_graph *g, bool *out)
     }
 }
 
+/* Total rows of packed sequences: steps of an eighth to a third, so that few rows are padding. */
+static void choose_rows(int64_t hi, choices *out)
+{
+    static const int64_t rows[] = {16,  32,  48,  64,  80,  96,  112, 128,
+                                   160, 192, 256, 320, 384, 512, 768, INT64_MAX};
+    for (size_t i = 0; rows[i] < hi; i++)
+        out->at[out->n++] = rows[i];
+    out->at[out->n++] = hi;
+}
+
 static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
 {
     weft_dimpool *pool = weft_module_dims(weft_graph_module(g));
@@ -197,6 +226,8 @@ static weft_err plan_graph(weft_passctx *cx, weft_graph *g)
         class[i] = find_class(g, i, is_batch);
         if (class[i] != i)
             choice[i].n = 1; /* follows its class */
+        else if (weft_graph_is_packed(g))
+            choose_rows(hi, &choice[i]);
         else if (is_batch[i])
             choose_batch(cx->options, weft_graph_name(g), lo, hi, &choice[i]);
         else

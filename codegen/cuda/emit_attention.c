@@ -120,6 +120,8 @@ weft_err weft_cuda_emit_attention(weft_cuda *cu, weft_node n)
 {
     (void)n;
     const weft_ttype *q = weft_cuda__in_type(cu, 0), *k = weft_cuda__in_type(cu, 1);
+    if (weft_cuda__in_type(cu, 4))
+        return weft_cuda__unsup(cu, "packed sequences");
     weft_attrs attrs = weft_cuda__attrs(cu);
     problem p = {.dtype = (weft_dtype)q->dtype,
                  .batch = q->dim[0],

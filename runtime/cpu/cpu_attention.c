@@ -1,7 +1,9 @@
 /* Fused attention of f32. For each head and 8 rows of queries at a time: scores, softmax, and the
  * weighted sum of the values, all in the L1 and L2 caches. Queries, keys and values may be columns
- * of a wider matrix; they are read in place, without a transposition. */
+ * of a wider matrix; they are read in place, without a transposition. Packed sequences are computed
+ * one by one, each head of each a piece of work of its own. */
 #include "base/num.h"
+#include "ops/packed.h"
 #include "runtime/cpu/cpu_int.h"
 
 #include <math.h>
@@ -11,13 +13,21 @@ typedef struct attention_kernel {
     const weft_cpu_vec *vec;
     uint32_t threads, n_in;
     int64_t batch, heads, sq, sk, dim, keys; /* keys: sk rounded up to whole blocks */
+    int64_t mask_positions; /* of a packed mask by position: the longest sequence; 0: not one */
     int64_t width[3], offset[3]; /* of q, k, v: columns per row, first column of head 0 */
     int64_t mask_stride[4];
-    bool has_mask, bool_mask;
+    bool has_mask, bool_mask, is_packed;
     float scale, fill;
     int64_t part_floats; /* scratch memory per thread */
+    int64_t n_starts;    /* packed */
+    int64_t first_key;   /* of a packed mask by key */
     void *const *arg;
 } attention_kernel;
+
+typedef struct packed_run {
+    const attention_kernel *kernel;
+    weft_packed packed;
+} packed_run;
 
 static void pack_keys(const attention_kernel *k, const float *src, float *packed)
 {
@@ -35,6 +45,7 @@ static void apply_mask(const attention_kernel *k, float *score, int64_t b, int64
 {
     int64_t at = b * k->mask_stride[0] + h * k->mask_stride[1] + row * k->mask_stride[2];
     int64_t step = k->mask_stride[3];
+    at += k->first_key * step;
     if (k->bool_mask) {
         const uint8_t *m = (const uint8_t *)k->arg[3] + at;
         if (step == 1)
@@ -51,13 +62,15 @@ static void apply_mask(const attention_kernel *k, float *score, int64_t b, int64
         k->vec->affine(score, score, 1.0f, *m, (size_t)k->sk);
 }
 
-static void run_head(const attention_kernel *k, int64_t b, int64_t h, float *part)
+/* from_q, from_k: the first rows of q and of k and v. */
+static void run_head(const attention_kernel *k, int64_t b, int64_t h, int64_t from_q,
+                     int64_t from_k, float *part)
 {
     int64_t col = h * k->dim, width = k->heads * k->dim;
-    const float *q = (const float *)k->arg[0] + b * k->sq * k->width[0] + k->offset[0] + col;
-    const float *key = (const float *)k->arg[1] + b * k->sk * k->width[1] + k->offset[1] + col;
-    const float *v = (const float *)k->arg[2] + b * k->sk * k->width[2] + k->offset[2] + col;
-    float *out = (float *)k->arg[k->n_in] + b * k->sq * width + col;
+    const float *q = (const float *)k->arg[0] + from_q * k->width[0] + k->offset[0] + col;
+    const float *key = (const float *)k->arg[1] + from_k * k->width[1] + k->offset[1] + col;
+    const float *v = (const float *)k->arg[2] + from_k * k->width[2] + k->offset[2] + col;
+    float *out = (float *)k->arg[k->n_in] + from_q * width + col;
     float *packed = part, *score = part + k->keys * k->dim;
 
     pack_keys(k, key, packed);
@@ -81,14 +94,52 @@ static void run_heads(void *cx, int64_t begin, int64_t end)
 {
     const attention_kernel *k = cx;
     float *part = (float *)k->arg[k->n_in + 1] + (int64_t)weft_par_self() * k->part_floats;
-    for (int64_t i = begin; i < end; i++)
-        run_head(k, i / k->heads, i % k->heads, part);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / k->heads;
+        run_head(k, b, i % k->heads, b * k->sq, b * k->sk, part);
+    }
+}
+
+static void run_sequences(void *cx, int64_t begin, int64_t end)
+{
+    const packed_run *run = cx;
+    const attention_kernel *k = run->kernel;
+    float *part = (float *)k->arg[k->n_in + 1] + (int64_t)weft_par_self() * k->part_floats;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t from = run->packed.start[i / k->heads];
+        attention_kernel one = *k;
+        one.first_key = k->mask_positions ? 0 : from;
+        one.sq = one.sk = weft_packed_len(&run->packed, i / k->heads);
+        one.keys = (one.sk + WEFT_VEC_KEYS - 1) / WEFT_VEC_KEYS * WEFT_VEC_KEYS;
+        run_head(&one, 0, i % k->heads, from, from, part);
+    }
+}
+
+static weft_err run_packed(attention_kernel *k)
+{
+    packed_run run = {.kernel = k};
+    weft_tensor starts = {
+        .dtype = WEFT_DTYPE_I64, .rank = 1, .dim = {k->n_starts}, .data = k->arg[4]};
+    if (!weft_packed_read(&starts, k->sq, k->mask_positions ? k->mask_positions : k->sq,
+                          &run.packed))
+        return WEFT_ERR_INPUT;
+    double squares = 0;
+    for (int64_t i = 0; i < run.packed.n; i++) {
+        double len = (double)weft_packed_len(&run.packed, i);
+        squares += len * len;
+    }
+    if (run.packed.n > 0)
+        weft_par_for(k->threads, run.packed.n * k->heads,
+                     squares / (double)run.packed.n * (double)k->dim * 0.03, run_sequences, &run);
+    return WEFT_ERR_OK;
 }
 
 static weft_err run_attention(void *state, void *const *arg)
 {
     attention_kernel *k = state;
     k->arg = arg;
+    if (k->is_packed)
+        return run_packed(k);
     weft_par_for(k->threads, k->batch * k->heads, (double)(k->sq * k->sk) * (double)k->dim * 0.03,
                  run_heads, k);
     return WEFT_ERR_OK;
@@ -102,6 +153,8 @@ static bool read_mask(const weft_prep *p, attention_kernel *k)
     if (!k->has_mask)
         return true;
     k->bool_mask = m->tensor.dtype == WEFT_DTYPE_BOOL;
+    if (k->is_packed && m->tensor.rank >= 2 && m->tensor.dim[m->tensor.rank - 2] > 1)
+        k->mask_positions = score[2] = score[3] = m->tensor.dim[m->tensor.rank - 2];
     if (m->layout != WEFT_LAYOUT_PLAIN || m->tensor.rank > 4 ||
         (!k->bool_mask && m->tensor.dtype != WEFT_DTYPE_F32))
         return false;
@@ -145,6 +198,13 @@ weft_err weft_cpu__prepare_attention(weft_prep *p)
     k.batch = p->in[0].tensor.dim[0];
     k.sq = p->in[0].tensor.dim[1];
     k.sk = p->in[1].tensor.dim[1];
+    k.is_packed = p->n_in > 4 && p->in[4].present;
+    if (k.is_packed) {
+        k.n_starts = weft_slot_numel(&p->in[4]);
+        if (k.batch != 1 || k.sq != k.sk || p->in[4].tensor.rank != 1 ||
+            !weft_slot_is(&p->in[4], WEFT_DTYPE_I64, WEFT_LAYOUT_PLAIN))
+            return WEFT_ERR_OK;
+    }
     k.keys = (k.sk + WEFT_VEC_KEYS - 1) / WEFT_VEC_KEYS * WEFT_VEC_KEYS;
     k.part_floats = k.keys * (k.dim + WEFT_VEC_ROWS);
     if (weft_slot_numel(&p->out[0]) != k.batch * k.sq * k.heads * k.dim || !read_mask(p, &k) ||

@@ -8,6 +8,8 @@ expect 2 "$WEFT" compile "$set" --precision bf16 -o a.weft
 has err "needs a GPU"
 expect 2 "$WEFT" compile "$set" --target sm_80 --precision i8 -o a.weft
 has err "--precision takes f32, tf32, f16 or bf16, not 'i8'"
+expect 1 "$WEFT" compile "$set" --target sm_80 --pack -o a.weft
+has err "--pack: GPUs run no packed sequences; compile with --target cpu"
 expect 1 "$WEFT" compile "$set" --target sm_80,sm_79 -o a.weft
 has err 'no GPU architecture is called "sm_79"; there are sm_75'
 

@@ -135,11 +135,11 @@ static bool do_compile(worker *w, const char *request)
 {
     static char file[MODELS_MAX][4096];
     static const int64_t batch[] = {1, 3};
-    char pipeline[16], target[16], merge[16], deltas[16];
+    char pipeline[16], target[16], merge[16], deltas[16], pack[16];
     uint32_t n = 0;
     weft_bundle bundle = {0};
-    if (sscanf(request, "compile %15s %15s %15s %15s %u", pipeline, target, merge, deltas, &n) !=
-            5 ||
+    if (sscanf(request, "compile %15s %15s %15s %15s %15s %u", pipeline, target, merge, deltas,
+               pack, &n) != 6 ||
         n > MODELS_MAX || !read_lines(file, n))
         return false;
     const weft_run_options run = {
@@ -152,6 +152,7 @@ static bool do_compile(worker *w, const char *request)
                  .deltas = strcmp(deltas, "exact") == 0  ? WEFT_DELTAS_EXACT
                            : strcmp(deltas, "near") == 0 ? WEFT_DELTAS_NEAR
                                                          : WEFT_DELTAS_OFF,
+                 .pack = strcmp(pack, "pack") == 0,
                  .assignment = &weft_assignment_igraph},
         .verify = WEFT_VERIFY_EACH};
     close_all(w);

@@ -84,6 +84,8 @@ static bool read_option(test *t, char *word)
         t->options.pass.strategy = weft_merge_strategy_find(value + 1);
         if (!t->options.pass.strategy)
             return complain(t, "no such merging strategy", value + 1);
+    } else if (strcmp(word, "pack") == 0) {
+        t->options.pass.pack = true;
     } else if (strcmp(word, "deltas=exact") == 0) {
         t->options.pass.deltas = WEFT_DELTAS_EXACT;
     } else if (strcmp(word, "deltas=near") == 0) {

@@ -68,14 +68,14 @@ class Worker:
         self.process = None
         raise Died(f"the process ended by signal {-code}" if code < 0 else f"the process ended with {code}")
 
-    def compile(self, files, pipeline="cpu", target="cpu", merge="off", deltas="off"):
+    def compile(self, files, pipeline="cpu", target="cpu", merge="off", deltas="off", pack=False):
         """Compiles ONNX files as models m0, m1, ...; {program: models of the joint program}. `batched`
         has the names of those whose requests may be batched."""
         if self.process and self.served > self.restart_after:
             self.close()
         if not self.process:
             self._start()
-        n = self._ask(f"compile {pipeline} {target} {merge} {deltas} {len(files)}\n".encode()
+        n = self._ask(f"compile {pipeline} {target} {merge} {deltas} {'pack' if pack else 'off'} {len(files)}\n".encode()
                       + "".join(f"{f}\n" for f in files).encode())
         words = [self.process.stdout.readline().decode().split() for _ in range(n)]
         self.batched = {w[0] for w in words if w[3] == "1"}

@@ -263,6 +263,10 @@ static weft_err profile_device(const weft_tool_sources *sources, weft_module *m,
         weft_profile one = {0};
         if (weft_graph_is_body(g))
             continue;
+        if (weft_graph_is_packed(g)) { /* how its rows are shared is known only when it runs */
+            at++;
+            continue;
+        }
         if (lowered && weft_graph_part_count(g) > 0)
             WEFT_TRY(weft_tool_profile_joint(lowered, profiles_of_parts(m, lowered, found, arena),
                                              slice, n, how, arena, diag, &one));
@@ -446,6 +450,9 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
                                 &tuned, &o->pipeline.run.pass.n_tuned));
         o->pipeline.run.pass.tuned = tuned;
     }
+    if (o->pipeline.run.pass.pack && is_for_gpu(o))
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},
+                               "--pack: GPUs run no packed sequences; compile with --target cpu");
     if (o->pipeline.run.pass.merge_tolerance > 0 || o->pipeline.run.pass.deltas == WEFT_DELTAS_NEAR)
         WEFT_TRY(measure_changes(o, &import, arena, diag));
     WEFT_TRY(weft_tool_load_sources(o->file, o->n_file, &import, arena, diag, sources));

@@ -398,6 +398,7 @@ static json_t *list_joint(const weft_bundle *b)
         json_object_set_new(o, "launches", json_count(p->n_launch));
         json_object_set_new(o, "launches_apart", json_count(apart));
         json_object_set_new(o, "limit", json_integer((json_int_t)p->limit));
+        json_object_set_new(o, "packed", json_boolean(p->is_packed));
         json_object_set_new(o, "profile", program_profile(p));
         json_array_append_new(list, o);
     }
@@ -625,7 +626,7 @@ static void print_joint(const json_t *joint)
 {
     size_t i;
     json_t *name;
-    printf("\njoint program ");
+    printf("\n%s program ", json_is_true(json_object_get(joint, "packed")) ? "packed" : "joint");
     print_name(json_object_get(joint, "name"));
     printf("\n  models  ");
     json_array_foreach(json_object_get(joint, "models"), i, name)

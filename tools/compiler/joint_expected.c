@@ -36,7 +36,9 @@ void weft_tool_expect_joint(const weft_module *m, const weft_pass_options *optio
         return;
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         weft_graph *g = weft_graph_at(m, i);
-        for (uint32_t b = 0; weft_graph_part_count(g) && b < weft_graph_bucket_count(g); b++) {
+        for (uint32_t b = 0;
+             weft_graph_part_count(g) && !weft_graph_is_packed(g) && b < weft_graph_bucket_count(g);
+             b++) {
             weft_tool_expectation one;
             if (expect_bucket(g, weft_graph_bucket(g, b), &slice, arena, &one) == WEFT_ERR_OK)
                 WEFT_VEC_PUSH(arena, out, one);

@@ -206,7 +206,7 @@ static bool is_in_joint(const weft_module *m, const weft_graph *g)
 {
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
         const weft_graph *joint = weft_graph_at(m, i);
-        for (uint32_t k = 0; k < weft_graph_part_count(joint); k++)
+        for (uint32_t k = 0; k < weft_graph_part_count(joint) && !weft_graph_is_packed(joint); k++)
             if (strcmp(weft_graph_part(joint, k)->model, weft_graph_name(g)) == 0)
                 return true;
     }
@@ -223,7 +223,7 @@ static void count_uses(picture *x, const weft_graph *g)
 static void put_legend(picture *x)
 {
     for (uint32_t i = 0; i < weft_graph_count(x->m); i++)
-        if (weft_graph_part_count(weft_graph_at(x->m, i)) > 0) {
+        if (weft_graph_part_count(weft_graph_at(x->m, i)) > 1) {
             weft_buf_printf(
                 &x->text,
                 "  legend [shape=plaintext, style=\"\", label=<<table border=\"0\" "
@@ -244,7 +244,7 @@ static void put_module(picture *x)
     for (int draw = 0; draw < 2; draw++)
         for (uint32_t i = 0; i < weft_graph_count(x->m); i++) {
             const weft_graph *g = weft_graph_at(x->m, i);
-            if (weft_graph_part_count(g) == 0 && is_in_joint(x->m, g))
+            if (weft_graph_is_packed(g) || (weft_graph_part_count(g) == 0 && is_in_joint(x->m, g)))
                 continue;
             if (draw)
                 put_graph(x, g);

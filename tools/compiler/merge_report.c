@@ -124,6 +124,20 @@ static json_t *report_deltas(const weft_merge_log *log, const weft_tool_measured
                      "outputs", report_changes(&measured->by_weights));
 }
 
+static json_t *report_packs(const weft_merge_log *log)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < log->packs.len; i++) {
+        const weft_pack_row *row = &log->packs.at[i];
+        json_t *o = json_pack("{s:o, s:b}", "model", weft_tool_json_name(row->model), "packed",
+                              row->reason == NULL);
+        if (o && row->reason)
+            json_object_set_new(o, "reason", weft_tool_json_name(row->reason));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static json_t *report_names(const weft_merge_model_group *group)
 {
     json_t *names = json_array();
@@ -183,6 +197,8 @@ weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log 
         json_object_set_new(root, "tolerance", report_tolerance(log, measured));
     if (root && measured->deltas != WEFT_DELTAS_OFF)
         json_object_set_new(root, "deltas", report_deltas(log, measured));
+    if (root && log && log->packs.len > 0)
+        json_object_set_new(root, "packed", report_packs(log));
     if (root && measured->by_precision.at)
         json_object_set_new(root, "precision",
                             json_pack("{s:s, s:o}", "type", measured->precision, "outputs",

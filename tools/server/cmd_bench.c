@@ -425,7 +425,7 @@ static weft_err bench(const options *o, weft_diag *diag)
     json_t *joint = json_array();
     for (uint32_t i = 0; i < bundle->n_joint && err == WEFT_ERR_OK; i++) {
         const weft_bundle_program *p = &bundle->program[bundle->n_program + i];
-        if (o->model && strcmp(o->model, p->name) != 0)
+        if (p->is_packed || (o->model && strcmp(o->model, p->name) != 0))
             continue;
         found = true;
         err = bench_joint(o, engine, p, report, diag, joint);
