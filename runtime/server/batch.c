@@ -232,8 +232,7 @@ static void compose_input(const router_batch *b, const weft_bundle_program *p, u
         weft_wire__add_chunk(out, (const char *)last->data + row * (size_t)(last->dim[0] - 1), row);
 }
 
-/* Outputs that no request of the batch asks for. */
-static uint64_t skipped(const router_batch *b)
+uint64_t weft_batch__skipped(const router_batch *b)
 {
     uint64_t all = b->n > 0 ? UINT64_MAX : 0;
     for (uint32_t i = 0; i < b->n; i++)
@@ -256,7 +255,7 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
     if (!weft_wire__begin(out, WEFT_WIRE_RUN, n_input, n_chunk))
         return false;
     /* A joint program has the outputs of several models. */
-    out->head.skip = empty ? 0 : skipped(&batch[0]);
+    out->head.skip = empty ? 0 : weft_batch__skipped(&batch[0]);
     for (uint32_t k = 0; k < n_batch; k++) {
         const weft_bundle_program *p = model[batch[k].model].program;
         for (uint32_t i = 0; i < p->n_input; i++, at++)

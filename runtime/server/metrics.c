@@ -137,6 +137,11 @@ static void put_server(const weft_router *router, weft_buf *out)
                     "# TYPE weft_joint_executions_total counter\n"
                     "weft_joint_executions_total %llu\n",
                     (unsigned long long)weft_router__joint_executions(router));
+    weft_buf_printf(out,
+                    "# HELP weft_packed_executions_total Executions of packed programs\n"
+                    "# TYPE weft_packed_executions_total counter\n"
+                    "weft_packed_executions_total %llu\n",
+                    (unsigned long long)weft_router__packed_executions(router));
 }
 
 bool weft_metrics__write_part(const weft_router *router, bool nv_names, weft_list_place *at,

@@ -243,7 +243,8 @@ static int64_t drop_late(router_model *m, int64_t most, uint64_t now_ns, weft_re
     return m->head ? choice.most : 0;
 }
 
-/* Takes a batch of the model for the worker and, by a joint program, batches of other models. */
+/* Takes a batch of the model for the worker, a packed one if its requests differ in length, and, by
+ * a joint program, batches of other models. */
 static void take_batches(weft_router *router, router_worker *w, router_model *m, int64_t most,
                          uint64_t now_ns)
 {
@@ -258,6 +259,15 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
                                .now_ns = now_ns};
     w->joint = weft_joint__find(&w->bundle->joints, &query, part);
     w->n_part = w->joint ? w->joint->program->n_part : 1;
+    w->packed = w->joint ? NULL : m->packed;
+    if (w->packed) {
+        w->part[0] = (router_batch){.model = model, .sent_ns = now_ns};
+        if (weft_batch__take_packed(w->packed, m, most, &w->part[0])) {
+            weft_admission__charge(router, m, w->part[0].padded_rows);
+            return;
+        }
+        w->packed = NULL;
+    }
     for (uint32_t k = 0; k < w->n_part; k++) {
         uint32_t at = w->joint ? w->joint->first + w->joint->program->part[k].program : model;
         w->part[k] = (router_batch){.model = at, .sent_ns = now_ns};
@@ -279,8 +289,13 @@ static void send_message(weft_router *router, router_worker *w, const weft_bundl
 static void send_batches(weft_router *router, router_worker *w)
 {
     weft_wire_out message;
-    if (weft_batch__compose(router->model, w->part, w->n_part, w->joint ? w->joint->empty : NULL,
-                            &message))
+    if (w->packed) {
+        if (weft_batch__compose_packed(w->packed, &w->part[0], w->places, &message))
+            send_message(router, w, w->packed, &message);
+        else
+            weft_worker__fail(&w->process);
+    } else if (weft_batch__compose(router->model, w->part, w->n_part,
+                                   w->joint ? w->joint->empty : NULL, &message))
         send_message(router, w,
                      w->joint ? w->joint->program : router->model[w->part[0].model].program,
                      &message);
@@ -370,8 +385,12 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
         router_model *model = &w->router->model[w->part[k].model];
         uint32_t n = model->program->n_output;
         n = fits && n <= left ? n : 0;
-        if (w->part[k].n > 0) {
+        if (w->packed) {
+            weft_batch__give_packed(w->packed, &w->part[k], tensor, head->n_tensor, payload);
+        } else if (w->part[k].n > 0) {
             weft_batch__give(model, &w->part[k], tensor, w->joint ? n : head->n_tensor, payload);
+        }
+        if (w->part[k].n > 0) {
             weft_batch__count(model, &w->part[k], head, now_ns);
             weft_admission__learn(model, w->part[k].padded_rows, now_ns - w->part[k].sent_ns);
         }
@@ -396,6 +415,7 @@ static void on_answer(void *user, const weft_wire_head *head, const weft_wire_te
     if (head->err == WEFT_ERR_OK) {
         give_outputs(w, head, tensor, payload);
         w->router->joint_executions += w->joint != NULL;
+        w->router->packed_executions += w->packed != NULL;
         return;
     }
     for (uint32_t k = 0; k < w->n_part; k++) {

@@ -49,6 +49,7 @@ typedef struct router_bundle router_bundle;
 /* A place for a model: zeroed while it is free. */
 typedef struct router_model {
     const weft_bundle_program *program; /* NULL: the place is free */
+    const weft_bundle_program *packed;  /* for sequences of different lengths; NULL: none */
     router_bundle *bundle;
     char version[WEFT_VERSION_MAX];
     bool wanted;                      /* it is to have workers */
@@ -74,8 +75,10 @@ typedef struct router_batch {
     uint32_t model;
     weft_request *request[BATCH_REQUESTS_MAX]; /* NULL: answered or moved before the batch was */
     int64_t request_rows[BATCH_REQUESTS_MAX];
+    int64_t request_length[BATCH_REQUESTS_MAX]; /* of its sequences, in a packed batch */
     uint32_t n;
     int64_t rows, padded_rows;
+    int64_t packed_rows; /* of the bucket of a packed batch */
     uint64_t sent_ns;
 } router_batch;
 
@@ -96,6 +99,8 @@ int64_t weft_batch__waiting(const router_model *model);
 /* Moves requests of equal shapes from the queue, which is not empty, into `batch`, oldest first: up
  * to `most` rows, or a single larger request. */
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
+/* Outputs that no request of the batch asks for. */
+uint64_t weft_batch__skipped(const router_batch *batch);
 /* Composes the inputs of the batches, one part after the other, into a message of kind RUN.
  * `model`: all of the router's. `empty`: inputs of the joint program's parts without requests;
  * NULL: one batch of one model. The data stays with the requests. false: out of memory. */
@@ -252,6 +257,24 @@ bool weft_router__take_shared(void *router);
 /* Makes the channels the source of the router's loop. */
 void weft_router__watch_channels(weft_router *router);
 
+/* -- Packed batches (router_packed.c) ------------------------------------------------------- */
+
+/* The packed program of a model; NULL: it has none. */
+const weft_bundle_program *weft_batch__find_packed(const weft_bundle *bundle, uint32_t model);
+/* Numbers in the array of places of a run. */
+size_t weft_batch__count_places(const weft_bundle_program *packed);
+/* Takes requests with at most `most` sequences from the head of the queue. false: none, because
+ * they are of one length. */
+bool weft_batch__take_packed(const weft_bundle_program *packed, router_model *model, int64_t most,
+                             router_batch *batch);
+/* The message that runs the batch; `places` must stay until it is sent. false: out of memory. */
+bool weft_batch__compose_packed(const weft_bundle_program *packed, const router_batch *batch,
+                                int64_t *places, weft_wire_out *out);
+/* As weft_batch__give. */
+void weft_batch__give_packed(const weft_bundle_program *packed, router_batch *batch,
+                             const weft_wire_tensor *tensor, uint32_t n_tensor,
+                             const uint8_t *payload);
+
 /* -- Joint programs (router_joint.c) -------------------------------------------------------- */
 
 /* Size of one part of a joint program. */
@@ -284,9 +307,11 @@ typedef struct router_worker {
     weft_router *router;
     router_bundle *bundle; /* NULL: none, the place has retired */
     worker_process process;
-    bool *serves;           /* by model of the router; only models of its bundle */
-    int64_t *most;          /* by model: rows of a batch at most */
-    router_joint *joint;    /* NULL: one model's own program */
+    bool *serves;                      /* by model of the router; only models of its bundle */
+    int64_t *most;                     /* by model: rows of a batch at most */
+    router_joint *joint;               /* NULL: one model's own program, or its packed one */
+    const weft_bundle_program *packed; /* NULL: the batch is not packed */
+    int64_t *places;                   /* positions and starts of the packed batch */
     bool prepares;          /* prepares the sizes `prepare_in` of the joint program; no batch */
     uint64_t prepare_by_ns; /* after this time it counts as hung */
     weft_wire_tensor *prepare_in;
@@ -378,7 +403,7 @@ struct weft_router {
     router_worker *worker;
     uint32_t n_worker, worker_room; /* places in use at some time; all places */
     struct router_change *change;   /* NULL: the plan cannot change */
-    uint64_t next_id, restarts, joint_executions, next_scan_ns, timeout_ns;
+    uint64_t next_id, restarts, joint_executions, packed_executions, next_scan_ns, timeout_ns;
     uint32_t n_pending;   /* accepted, not answered */
     router_slices slices; /* in force */
     bool *shares;         /* by model: scratch of admission.c */

@@ -363,6 +363,8 @@ weft_err weft_joint__create(const weft_bundle *b, uint32_t first, uint32_t n_wor
     if (!out->at)
         return WEFT_ERR_NOMEM;
     for (uint32_t i = 0; i < b->n_joint; i++) {
+        if (b->program[b->n_program + i].is_packed)
+            continue;
         router_joint *j = &out->at[out->n++];
         j->program = &b->program[b->n_program + i];
         j->first = first;

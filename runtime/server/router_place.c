@@ -138,18 +138,22 @@ void weft_router__limit_batches(weft_router *router)
 static weft_err allocate_worker(const weft_router *router, const weft_bundle *b, router_worker *w)
 {
     uint32_t parts = 1, inputs = 0;
+    size_t places = 0;
     for (uint32_t i = 0; i < b->n_joint; i++) {
         const weft_bundle_program *p = &b->program[b->n_program + i];
         parts = p->n_part > parts ? p->n_part : parts;
         inputs = p->n_input > inputs ? p->n_input : inputs;
+        if (p->is_packed && weft_batch__count_places(p) > places)
+            places = weft_batch__count_places(p);
     }
     w->serves = calloc((size_t)router->model_room + 1, sizeof *w->serves);
     w->most = calloc((size_t)router->model_room + 1, sizeof *w->most);
     w->part = calloc(parts, sizeof *w->part);
     w->answered = calloc(parts, sizeof *w->answered);
     w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
-    return w->serves && w->most && w->part && w->answered && w->prepare_in ? WEFT_ERR_OK
-                                                                           : WEFT_ERR_NOMEM;
+    w->places = calloc(places + 1, sizeof *w->places);
+    bool ok = w->serves && w->most && w->part && w->answered && w->prepare_in && w->places;
+    return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
 weft_err weft_router__open_worker(weft_router *router, router_worker *w,
@@ -196,4 +200,5 @@ void weft_router__close_worker(router_worker *w)
     free(w->part);
     free(w->answered);
     free(w->prepare_in);
+    free(w->places);
 }

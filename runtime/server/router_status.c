@@ -122,6 +122,11 @@ weft_worker_status weft_router__worker_status(const weft_router *router, uint32_
                                 .bundle = at->bundle->path};
 }
 
+uint64_t weft_router__packed_executions(const weft_router *router)
+{
+    return router->packed_executions;
+}
+
 uint64_t weft_router__joint_executions(const weft_router *router)
 {
     return router->joint_executions;
