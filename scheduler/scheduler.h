@@ -244,7 +244,8 @@ typedef struct weft_policy {
     const char *alias; /* an earlier name that users may still type; NULL: none */
     const char *brief;
     const char *cite;
-    uint32_t splits;   /* WEFT_SPLIT_* */
+    const char *const *parameters; /* keys of its options, NULL behind the last; NULL: none */
+    uint32_t splits;               /* WEFT_SPLIT_* */
     size_t state_size; /* bytes that it remembers between calls; zero before the first call */
     /* Large problems that the policy is fast enough for; the policy weft tries it on them, too. */
     bool many_models;   /* sets of over a hundred models */
@@ -256,6 +257,10 @@ typedef struct weft_policy {
 
 const weft_policy *weft_policy_find(const char *name); /* by name or alias; NULL: none */
 const weft_policy *weft_policy_at(size_t i);           /* NULL past the last */
+/* INPUT: the options ("key=number,..."; NULL: none) are not those of the policy. A value may still
+ * be out of its range, which placing reports. */
+WEFT_MUST_USE weft_err weft_policy_check(const weft_policy *policy, const char *options,
+                                         weft_diag *diag);
 
 /* Runs a policy without checking its plan. Apps are resolved first: their SLOs hold for their
  * variants, and, unless the policy chooses variants itself, the best variant gets the rate.

@@ -202,6 +202,7 @@ weft_err weft_plan_decide(const weft_policy *policy, void *state, const weft_pro
 {
     weft_problem asked, grouped;
     bool assign = !(policy->splits & WEFT_SPLIT_VARIANTS);
+    WEFT_TRY(weft_policy_check(policy, problem->options, diag));
     WEFT_TRY(weft_apps__resolve(problem, assign, arena, diag, &asked));
     choice c = {.policy = policy, .problem = &asked, .arena = arena};
     grouped = asked;

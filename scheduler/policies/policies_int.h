@@ -6,11 +6,9 @@
 #include "scheduler/plan/plan.h"
 #include "scheduler/policies/policies.h"
 
-/* Value of the parameter `key` ("key=number" in the options of a problem); `otherwise` if it is
- * absent. false, and an INPUT message: a key is not in `keys` (NULL-terminated), or the value is
- * not a number. (parameters.c) */
-bool weft_parameter__number(const weft_problem *problem, const char *const *keys, const char *key,
-                            double otherwise, weft_diag *diag, double *out);
+/* Value of the parameter `key` ("key=number" in the options of a problem, which weft_policy_check
+ * has passed); `otherwise` if it is absent. (parameters.c) */
+double weft_parameter__number(const weft_problem *problem, const char *key, double otherwise);
 
 /* -- Solutions: a plan as a list of segments (solution.c) ------------------------------------- */
 

@@ -255,11 +255,9 @@ static weft_err place_task(run *r, const task *t)
 
 static bool read_options(const weft_problem *problem, weft_diag *diag, run *r)
 {
-    static const char *const keys[] = {"lambda", "trigger", "patience", NULL};
-    if (!weft_parameter__number(problem, keys, "lambda", 0.1, diag, &r->lambda) ||
-        !weft_parameter__number(problem, keys, "trigger", 0.05, diag, &r->trigger) ||
-        !weft_parameter__number(problem, keys, "patience", 2000, diag, &r->patience))
-        return false;
+    r->lambda = weft_parameter__number(problem, "lambda", 0.1);
+    r->trigger = weft_parameter__number(problem, "trigger", 0.05);
+    r->patience = weft_parameter__number(problem, "patience", 2000);
     bool ok = r->lambda >= 0 && r->lambda <= 1 && r->trigger >= 0 && r->patience >= 1 &&
               r->patience <= 1e9;
     if (!ok)
@@ -293,10 +291,13 @@ static weft_err place_clover(void *state, const weft_problem *problem, weft_aren
     return WEFT_ERR_OK;
 }
 
+static const char *const parameters[] = {"lambda", "trigger", "patience", NULL};
+
 const weft_policy weft_policy_clover = {
     .name = "clover",
     .brief = "mixtures of variants on MIG instances with least carbon",
     .cite = "Clover, SC'23",
+    .parameters = parameters,
     .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES | WEFT_SPLIT_VARIANTS,
     .state_size = sizeof(memory),
     .place = place_clover,

@@ -514,15 +514,11 @@ static uint32_t plan_all(run *r, const memory *m, bool from_running)
 
 static weft_err read_options(const weft_problem *problem, weft_diag *diag, run *r)
 {
-    static const char *const keys[] = {"lambda", "slot", "start", "bw", "exact", NULL};
-    double exact;
-    if (!weft_parameter__number(problem, keys, "lambda", 0.1, diag, &r->lambda) ||
-        !weft_parameter__number(problem, keys, "slot", 1, diag, &r->slot_s) ||
-        !weft_parameter__number(problem, keys, "start", 1, diag, &r->start_s) ||
-        !weft_parameter__number(problem, keys, "bw", 8e9, diag, &r->bytes_per_s) ||
-        !weft_parameter__number(problem, keys, "exact", 0, diag, &exact))
-        return WEFT_ERR_INPUT;
-    r->exact = exact > 0;
+    r->lambda = weft_parameter__number(problem, "lambda", 0.1);
+    r->slot_s = weft_parameter__number(problem, "slot", 1);
+    r->start_s = weft_parameter__number(problem, "start", 1);
+    r->bytes_per_s = weft_parameter__number(problem, "bw", 8e9);
+    r->exact = weft_parameter__number(problem, "exact", 0) > 0;
     if (!(r->lambda >= 0 && r->slot_s > 0 && r->start_s >= 0 && r->bytes_per_s > 0) ||
         !isfinite(r->lambda + r->slot_s + r->start_s))
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
@@ -596,10 +592,13 @@ static weft_err place_infaas(void *state, const weft_problem *problem, weft_aren
     return WEFT_ERR_OK;
 }
 
+static const char *const parameters[] = {"lambda", "slot", "start", "bw", "exact", NULL};
+
 const weft_policy weft_policy_infaas = {
     .name = "infaas",
     .brief = "variants and replicas, scaled in steps from the running ones",
     .cite = "INFaaS, ATC'21",
+    .parameters = parameters,
     .splits =
         WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_VARIANTS,
     .state_size = sizeof(memory),

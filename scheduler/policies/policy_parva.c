@@ -592,13 +592,11 @@ static weft_err place_on_cores(weft_builder *builder, const char *name, weft_pla
 static weft_err place(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                       const char *name, parva *settings, weft_plan *out)
 {
-    static const char *const keys[] = {"theta", NULL};
     weft_builder *builder = weft_arena_alloc(arena, sizeof *builder);
     weft_plan best = {0};
     weft_err result = WEFT_ERR_INFEASIBLE;
     bool any_row = false, found = false;
-    if (!weft_parameter__number(problem, keys, "theta", 4, diag, &settings->theta))
-        return WEFT_ERR_INPUT;
+    settings->theta = weft_parameter__number(problem, "theta", 4);
     WEFT_TRY(weft_builder__init(builder, problem, arena, diag));
     settings->builder = builder;
     if (weft_cores__only(problem->fleet))
@@ -655,10 +653,13 @@ static weft_err place_unoptimised(void *state, const weft_problem *problem, weft
     return place(problem, arena, diag, "parva-unoptimised", &settings, out);
 }
 
+static const char *const parameters[] = {"theta", NULL};
+
 const weft_policy weft_policy_parva = {
     .name = "parva",
     .brief = "MIG segments with MPS inside, cut small to fill gaps",
     .cite = "ParvaGPU, SC'24",
+    .parameters = parameters,
     .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES,
     .many_models = true,
     .many_segments = true,
@@ -669,6 +670,7 @@ const weft_policy weft_policy_parva_single = {
     .name = "parva-single",
     .brief = "parva with one process a segment",
     .cite = "ParvaGPU-single, SC'24",
+    .parameters = parameters,
     .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES,
     .place = place_single,
 };
@@ -677,6 +679,7 @@ const weft_policy weft_policy_parva_unoptimised = {
     .name = "parva-unoptimised",
     .brief = "parva without its allocation optimisation",
     .cite = "ParvaGPU-unoptimized, SC'24",
+    .parameters = parameters,
     .splits = WEFT_SPLIT_MIG | WEFT_SPLIT_CORES,
     .place = place_unoptimised,
 };

@@ -219,16 +219,17 @@ static weft_err place_groups(placer *b)
 
 /* -- The policy ------------------------------------------------------------------------------- */
 
-static bool read_options(const weft_problem *problem, weft_diag *diag, weft_usher_options *out)
+static const char *const parameters[] = {"alternate", "divide",  "sort",   "full",
+                                         "wait",      "stats",   "degree", "eps",
+                                         "trigger",   "measure", NULL};
+
+static weft_usher_options read_options(const weft_problem *problem)
 {
-    static const char *const keys[] = {"alternate", "divide", "sort",    "full",    "wait", "stats",
-                                       "degree",    "eps",    "trigger", "measure", NULL};
     double value[10];
     static const double otherwise[10] = {1, 1, 1, 0, 0, 0, WEFT_USHER_DEGREES, 0.05, 0.1, 0};
-    for (uint32_t i = 0; keys[i]; i++)
-        if (!weft_parameter__number(problem, keys, keys[i], otherwise[i], diag, &value[i]))
-            return false;
-    *out = (weft_usher_options){
+    for (uint32_t i = 0; parameters[i]; i++)
+        value[i] = weft_parameter__number(problem, parameters[i], otherwise[i]);
+    return (weft_usher_options){
         .no_alternate = !(value[0] > 0),
         .no_divide = !(value[1] > 0),
         .no_sort = !(value[2] > 0),
@@ -239,7 +240,6 @@ static bool read_options(const weft_problem *problem, weft_diag *diag, weft_ushe
         .eps = value[7] >= 0 ? value[7] : 0,
         .trigger = value[8],
         .measure = (weft_usher_measure)fmax(0, fmin(value[9], WEFT_USHER_EXPECTED))};
-    return true;
 }
 
 static void list_types(weft_usher *u)
@@ -305,8 +305,7 @@ static weft_err place_usher(void *state, const weft_problem *problem, weft_arena
     placer b = {.u = {.builder = &builder}};
     weft_usher *u = &b.u;
     (void)state;
-    if (!read_options(problem, diag, &u->options))
-        return WEFT_ERR_INPUT;
+    u->options = read_options(problem);
     WEFT_TRY(weft_builder__init(&builder, problem, arena, diag));
     if (weft_usher__keep(&builder, u->options.trigger)) {
         weft_builder__finish(&builder, "usher", out);
@@ -334,6 +333,7 @@ const weft_policy weft_policy_usher = {
     .name = "usher",
     .brief = "replicas with what they need, C-heavy beside M-heavy models",
     .cite = "USHER, OSDI'24",
+    .parameters = parameters,
     .splits = WEFT_SPLIT_WHOLE | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES,
     .place = place_usher,
 };

@@ -536,13 +536,9 @@ static void bound_kept(weft_run *run, weft_plan *kept)
 static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_diag *diag,
                           weft_run *run)
 {
-    static const char *const keys[] = {"move", "others", NULL};
-    double others;
     *run = (weft_run){.problem = *problem, .arena = arena, .diag = diag};
-    if (!weft_parameter__number(problem, keys, "move", 0.02, diag, &run->move) ||
-        !weft_parameter__number(problem, keys, "others", 1, diag, &others))
-        return WEFT_ERR_INPUT;
-    run->others = others > 0;
+    run->move = weft_parameter__number(problem, "move", 0.02);
+    run->others = weft_parameter__number(problem, "others", 1) > 0;
     run->fast = problem->effort == 1;
     run->tries = problem->effort > 1 ? (uint32_t)fmin((double)problem->effort, 1e6) : TRIES;
     run->width =
@@ -591,10 +587,13 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
     return WEFT_ERR_OK;
 }
 
+static const char *const parameters[] = {"move", "others", NULL};
+
 const weft_policy weft_policy_weft = {
     .name = "weft",
     .brief = "integer programs, and local search from the best of all policies",
     .cite = "this project; exact form of ParvaGPU's problem, ruin and recreate",
+    .parameters = parameters,
     .splits =
         WEFT_SPLIT_WHOLE | WEFT_SPLIT_MIG | WEFT_SPLIT_MPS | WEFT_SPLIT_CORES | WEFT_SPLIT_TIME,
     .place = place_weft,

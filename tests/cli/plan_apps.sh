@@ -39,3 +39,8 @@ expect 3 "$WEFT" plan tight.yaml --fleet fleet.yaml --policy infaas
 has err "small"
 expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --policy infaas --policy-options slot=0
 has err "slot"
+# A key of no policy, and any key of a policy without parameters.
+expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --policy infaas --policy-options speed=1
+has err "the keys of infaas are lambda, slot, start, bw, exact"
+expect 1 "$WEFT" plan set.yaml --fleet fleet.yaml --policy bestfit --policy-options speed=1
+has err "the policy bestfit has none"

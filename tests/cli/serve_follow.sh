@@ -16,6 +16,15 @@ END
 expect 1 "$WEFT" serve live.weft --set set.yaml --fleet "$examples/fleet.yaml" --policy weft --http 0 --grpc off \
     --metrics off --control-options up=1s,trial=0
 has err "trial: '0' must be a time"
+# What only the controller reads is read before anything is served, with a plan too.
+"$WEFT" plan set.yaml --fleet "$examples/fleet.yaml" -o checked.json
+for wrong in "--set missing.yaml" "--fleet missing.yaml" "--policy-options none=1" "--carbon missing.txt" "--control-options trial=0"; do
+    # shellcheck disable=SC2086
+    expect 1 "$WEFT" serve live.weft checked.json --set set.yaml --fleet "$examples/fleet.yaml" \
+        --policy weft $wrong --http 0 --grpc off --metrics off
+    ! grep -q READY out || die "$wrong: served"
+    has err "the controller cannot follow"
+done
 ask() { # REQUEST...: the answers, a line each
     python3 -c '
 import socket, sys

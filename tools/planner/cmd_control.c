@@ -22,6 +22,7 @@ typedef struct options {
     const char *socket, *carbon, *control;
     uint64_t fd;
     double patience_s;
+    bool check; /* only read the inputs */
 } options;
 
 typedef struct follower {
@@ -253,6 +254,7 @@ static weft_link_end step(follower *f, weft_arena *arena)
 static weft_err follow(follower *f)
 {
     weft_link_end end = WEFT_LINK_OK;
+    WEFT_TRY(weft_link_open(f->o->socket, (int)f->o->fd, f->diag, &f->link));
     while (end == WEFT_LINK_OK) {
         weft_arena *arena = weft_arena_create(0);
         if (!arena)
@@ -278,7 +280,7 @@ static void take_rates(const weft_demands *planned, weft_plan_inputs *in, weft_a
     in->demands.at = d;
 }
 
-static weft_err start(options *o, weft_arena *arena, weft_diag *diag, follower *f)
+static weft_err read_inputs(options *o, weft_arena *arena, weft_diag *diag, follower *f)
 {
     weft_demands planned = {0};
     char *text = NULL;
@@ -291,7 +293,6 @@ static weft_err start(options *o, weft_arena *arena, weft_diag *diag, follower *
     weft_control_live(&f->control);
     if (o->control)
         WEFT_TRY(weft_control_parse(o->control, diag, &f->control));
-    WEFT_TRY(weft_link_open(o->socket, (int)o->fd, diag, &f->link));
     WEFT_TRY(weft_tool_plan_inputs(&o->plan, arena, diag, &f->in));
     WEFT_TRY(weft_file_read(path, PLAN_BYTES_MAX, diag, &text, &len));
     weft_err err = weft_plan_from_json(text, len, path, arena, diag, plan);
@@ -303,7 +304,10 @@ static weft_err start(options *o, weft_arena *arena, weft_diag *diag, follower *
     /* The rules and the goal of the first plan hold for the later ones. */
     f->in.problem.rules = plan->rules;
     f->in.problem.goal = plan->goal;
-    return weft_controller_create(&f->control, &f->in.problem, plan, &f->controller);
+    WEFT_TRY(weft_policy_check(f->control.policy, f->in.problem.options, diag));
+    WEFT_TRY(weft_controller_create(&f->control, &f->in.problem, plan, &f->controller));
+    return o->check && o->carbon ? weft_tool_poll_carbon(o->carbon, diag, &f->carbon_g_per_kwh)
+                                 : WEFT_ERR_OK;
 }
 
 static int take_policy(void *at, const weft_verb *verb, char *arg)
@@ -323,9 +327,9 @@ static int parse(int argc, char **argv, options *o)
     int code = weft_options_parse_one(&weft_tool_control, argc, argv, o, "set file", &o->plan.set);
     if (code >= 0)
         return code;
-    if (!o->plan.fleet || !o->plan.previous || (!o->socket && o->fd == 0))
+    if (!o->plan.fleet || !o->plan.previous || (!o->check && !o->socket && o->fd == 0))
         return weft_tool_usage(&weft_tool_control,
-                               "--fleet, --plan, and --socket or --fd are needed");
+                               "--fleet, --plan, and --socket, --fd or --check are needed");
     return -1;
 }
 
@@ -341,8 +345,8 @@ static int run_control(int argc, char **argv)
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     follower f = {.o = &o, .diag = diag, .arena = arena, .link = {.fd = -1}};
-    weft_err err = diag && arena ? start(&o, arena, diag, &f) : WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK)
+    weft_err err = diag && arena ? read_inputs(&o, arena, diag, &f) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK && !o.check)
         err = follow(&f);
     weft_link_close(&f.link);
     weft_controller_destroy(f.controller);

@@ -38,14 +38,40 @@ static weft_err make_plan(const weft_follow_options *o, weft_arena *arena, weft_
                                        "the first plan cannot be made (exit code %d)", code);
 }
 
+/* The command line of the controller, without what tells it where the server is. */
+static weft_err begin_controller(const weft_follow_options *o, const char *plan, weft_arena *arena,
+                                 weft_diag *diag, weft_child *out)
+{
+    WEFT_TRY(weft_child_begin("weft-planner", "control", "--policy", arena, diag, out));
+    weft_child_add(out, NULL, o->set);
+    weft_child_add(out, "--fleet", o->fleet);
+    weft_child_add(out, "--plan", plan);
+    weft_child_add(out, "--policy", o->policy);
+    weft_child_add(out, "--policy-options", o->policy_options);
+    weft_child_add(out, "--control", o->control_options);
+    weft_child_add(out, "--carbon", o->carbon);
+    return WEFT_ERR_OK;
+}
+
+/* What the controller would refuse is refused before anything is served; the controller itself says
+ * why. */
+static weft_err check_controller(const weft_follow_options *o, const char *plan, weft_arena *arena,
+                                 weft_diag *diag)
+{
+    weft_child c;
+    WEFT_TRY(begin_controller(o, plan, arena, diag, &c));
+    weft_child_add(&c, NULL, "--check");
+    int code = weft_child_run(&c);
+    return code == 0
+               ? WEFT_ERR_OK
+               : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->set},
+                                 "the controller cannot follow this set (exit code %d)", code);
+}
+
 weft_err weft_follow_prepare(const weft_follow_options *o, const char *plan, const char *socket,
                              weft_arena *arena, weft_diag *diag, weft_follow *out)
 {
     const char *base = getenv("TMPDIR");
-    weft_control_options control = {0};
-    weft_control_live(&control);
-    if (o->control_options)
-        WEFT_TRY(weft_control_parse(o->control_options, diag, &control));
     char *folder = weft_arena_printf(arena, "%s/weft-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(folder))
         return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = folder},
@@ -54,7 +80,9 @@ weft_err weft_follow_prepare(const weft_follow_options *o, const char *plan, con
         (weft_follow){.folder = folder,
                       .plan = plan ? plan : weft_arena_printf(arena, "%s/plan.json", folder),
                       .socket = socket ? socket : weft_arena_printf(arena, "%s/control", folder)};
-    return plan ? WEFT_ERR_OK : make_plan(o, arena, diag, out->plan);
+    if (!plan)
+        WEFT_TRY(make_plan(o, arena, diag, out->plan));
+    return check_controller(o, out->plan, arena, diag);
 }
 
 /* -- The controller --------------------------------------------------------------------------- */
@@ -89,15 +117,8 @@ weft_err weft_follow_start(const weft_follow_options *o, weft_arena *arena, weft
                            weft_follow *follow)
 {
     weft_child c;
-    WEFT_TRY(weft_child_begin("weft-planner", "control", "--policy", arena, diag, &c));
-    weft_child_add(&c, NULL, o->set);
-    weft_child_add(&c, "--fleet", o->fleet);
-    weft_child_add(&c, "--plan", follow->plan);
+    WEFT_TRY(begin_controller(o, follow->plan, arena, diag, &c));
     weft_child_add(&c, "--socket", follow->socket);
-    weft_child_add(&c, "--policy", o->policy);
-    weft_child_add(&c, "--policy-options", o->policy_options);
-    weft_child_add(&c, "--control", o->control_options);
-    weft_child_add(&c, "--carbon", o->carbon);
     pid_t parent = getpid();
     follow->pid = fork();
     if (follow->pid < 0)

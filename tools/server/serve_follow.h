@@ -20,7 +20,8 @@ typedef struct weft_follow {
     pid_t pid; /* of the process that keeps the controller running */
 } weft_follow;
 
-/* Makes the folder and, unless `plan` is one, the first plan; `socket` NULL: one in the folder. */
+/* Makes the folder and, unless `plan` is one, the first plan; `socket` NULL: one in the folder.
+ * INPUT: the controller would refuse the set, the fleet, the plan or an option; it has said why. */
 WEFT_MUST_USE weft_err weft_follow_prepare(const weft_follow_options *options, const char *plan,
                                            const char *socket, weft_arena *arena, weft_diag *diag,
                                            weft_follow *out);
