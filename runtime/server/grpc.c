@@ -126,9 +126,9 @@ static void add_connection(weft_grpc *grpc, int fd, weft_peer *peer)
                            .stream = {.fd = fd},
                            .hello_deadline_ns = now_ns + hello_ns,
                            .moved_ns = now_ns,
-                           .events = EPOLLIN};
+                           .events = EPOLLIN | (grpc->tls ? EPOLLRDHUP : 0u)};
     if (!weft_stream__open(&c->stream, grpc->tls, fd, peer) || !open_session(c) ||
-        !weft_loop__watch(grpc->loop, fd, EPOLLIN, on_connection_event, c)) {
+        !weft_loop__watch(grpc->loop, fd, c->events, on_connection_event, c)) {
         nghttp2_session_del(c->session);
         weft_stream__close(&c->stream);
         weft_peers__release(&grpc->peers, peer);
@@ -154,12 +154,12 @@ static void on_connection_event(void *user, uint32_t events)
 {
     grpc_connection *c = user;
     weft_grpc__mark_dirty(c);
-    if (c->closing || (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !c->stream.read_wants_write))
-        return;
-    if (events & (EPOLLHUP | EPOLLERR)) {
+    bool gone = events & (EPOLLHUP | EPOLLERR) ||
+                (events & EPOLLRDHUP && weft_stream__is_fresh(&c->stream));
+    if (gone && !c->closing)
         close_later(c);
+    if (c->closing || (!(events & EPOLLIN) && !c->stream.read_wants_write))
         return;
-    }
     unlink_connection(c);
     link_connection(c);
     uint64_t until_ns = weft_clock__now_ns() + read_ns;
@@ -237,6 +237,8 @@ static bool watch_output(grpc_connection *c, bool on)
     on = (on && !c->stream.write_wants_read) || c->stream.read_wants_write;
     bool reads = !on || !owes_much(c);
     uint32_t events = (reads ? EPOLLIN : 0u) | (on ? EPOLLOUT : 0u);
+    if (weft_stream__is_fresh(&c->stream))
+        events |= EPOLLRDHUP;
     if (events == c->events)
         return true;
     c->events = events;

@@ -272,7 +272,7 @@ ssize_t weft_stream__read(weft_stream *stream, void *to, size_t len);
 ssize_t weft_stream__write(weft_stream *stream, const struct iovec *part, int n_part);
 /* Whether bytes, or the end, can be read although the socket may be empty. */
 bool weft_stream__has_pending(const weft_stream *stream);
-/* Whether nothing of a handshake has been read: a client that closes now cannot complete it. */
+/* Whether nothing of a handshake has been written: a client that closes now cannot complete it. */
 bool weft_stream__is_fresh(const weft_stream *stream);
 /* Nothing more will be written. */
 void weft_stream__end(weft_stream *stream);

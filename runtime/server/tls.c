@@ -498,7 +498,7 @@ const char *weft_stream__client(weft_stream *s)
 
 bool weft_stream__is_fresh(const weft_stream *s)
 {
-    return s->ssl && s->n_read == 0;
+    return s->ssl && BIO_number_written(SSL_get_wbio(s->ssl)) == 0;
 }
 
 bool weft_stream__has_pending(const weft_stream *s)

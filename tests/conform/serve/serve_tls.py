@@ -374,9 +374,14 @@ def check_turns():
             hello = first_message(alpn=alpn)
             s.process.send_signal(signal.SIGSTOP)
             flood = [open_raw("127.0.0.9", port, hello) for _ in range(100)]
+            # Clients that have gone, with or without a part of the first message, take no turn.
+            gone = [open_raw("127.0.0.8", port, hello[:n % 2 * 100]) for n in range(50)]
+            for raw in gone:
+                raw.shutdown(socket.SHUT_WR)
             s.process.send_signal(signal.SIGCONT)
             wait_until(lambda: count_readable(flood) > 10)
             s.process.send_signal(signal.SIGSTOP)
+            assert count_readable(gone) == 50, count_readable(gone)
             before = count_readable(flood)
             late = open_raw("127.0.0.1", port, hello)
             s.process.send_signal(signal.SIGCONT)
@@ -386,7 +391,7 @@ def check_turns():
             s.process.send_signal(signal.SIGCONT)
             assert before < 20, before
             assert all(raw.recv(1) == b"\x16" for raw in flood)
-            for raw in [late, *flood]:
+            for raw in [late, *flood, *gone]:
                 raw.close()
 
 
