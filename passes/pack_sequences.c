@@ -118,28 +118,13 @@ static bool put_type(packer *p, form f, weft_val v, weft_ttype *out)
 
 /* -- Nodes of the packed graph ---------------------------------------------------------------- */
 
-static weft_val append(packer *p, weft_op_id op, const weft_val *in, uint32_t n_in,
-                       const weft_attr *attr, uint32_t n_attr, const weft_ttype *type, weft_loc loc)
-{
-    weft_type out = weft_type_intern(p->m, type);
-    weft_node_spec spec = {.op = op,
-                           .in = in,
-                           .n_in = n_in,
-                           .out = &out,
-                           .n_out = 1,
-                           .attr = attr,
-                           .n_attr = n_attr,
-                           .loc = loc};
-    return weft_node_out(p->m, weft_node_append(p->to, &spec), 0);
-}
-
 static weft_val gather(packer *p, weft_val data, weft_val index, uint32_t axis, weft_loc loc)
 {
     weft_ttype type = *weft_val_ttype(p->m, data);
     weft_val in[2] = {data, index};
     weft_attr attr = WEFT_ATTR_OF_INT(AXIS, axis);
     type.dim[axis] = weft_val_ttype(p->m, index)->dim[0];
-    return append(p, WEFT_OP_GATHER, in, 2, &attr, 1, &type, loc);
+    return weft_rewrite__append(p->to, WEFT_OP_GATHER, in, 2, &attr, 1, &type, loc);
 }
 
 static class class_of(const packer *p, weft_val v)
@@ -168,7 +153,8 @@ static weft_val by_row(packer *p, weft_val v)
             weft_attrs attrs = weft_node_attrs(p->m, n);
             weft_ttype type;
             (void)put_type(p, BY_ROW, v, &type);
-            p->row[v.i] = append(p, WEFT_OP_GATHER, in, 2, attrs.at, attrs.n, &type, loc);
+            p->row[v.i] =
+                weft_rewrite__append(p->to, WEFT_OP_GATHER, in, 2, attrs.at, attrs.n, &type, loc);
         } else {
             p->row[v.i] =
                 gather(p, p->val[v.i], p->position, weft_spreads_get(p->tokens, v).axis, loc);
@@ -434,7 +420,7 @@ static bool visit_first(packer *p, weft_node n)
             return refuse(p, n, "has sizes that are no multiples of the batch");
     weft_val first = gather(p, get(p, weft_node_in(p->m, n, 0)), p->start, 1, loc);
     weft_attr shape = WEFT_ATTR_OF_DIMS(SHAPE, type.dim, type.rank);
-    p->val[v.i] = append(p, WEFT_OP_RESHAPE, &first, 1, &shape, 1, &type, loc);
+    p->val[v.i] = weft_rewrite__append(p->to, WEFT_OP_RESHAPE, &first, 1, &shape, 1, &type, loc);
     return finish(p, n, SEQUENCE);
 }
 
@@ -517,8 +503,8 @@ static bool visit_attention(packer *p, weft_node n)
     if (!take_mask(p, n, weft_node_in(p->m, n, 3), &in[3]) || !put_type(p, BY_ROW, v, &type))
         return p->reason ? false : refuse(p, n, "has other sizes than the tokens");
     in[4] = p->start;
-    p->val[v.i] =
-        append(p, WEFT_OP_ATTENTION, in, 5, attrs.at, attrs.n, &type, weft_node_loc(p->m, n));
+    p->val[v.i] = weft_rewrite__append(p->to, WEFT_OP_ATTENTION, in, 5, attrs.at, attrs.n, &type,
+                                       weft_node_loc(p->m, n));
     weft_spread at = {.kind = WEFT_SPREAD_AXIS, .axis = 1, .outer = 1, .inner = 1};
     weft_spreads_set(p->tokens, v, &at);
     return finish(p, n, TOKEN);

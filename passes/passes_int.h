@@ -62,6 +62,10 @@ bool weft_rewrite__is_live(const weft_graph *g, weft_node n);
 /* Sole use of `v`, which must be a node operand and not a graph output; none otherwise. */
 weft_node weft_rewrite__sole_user(const weft_graph *g, weft_val v);
 
+/* A new node of one result at the end of the graph, with this type. Returns the result. */
+weft_val weft_rewrite__append(weft_graph *g, weft_op_id op, const weft_val *in, uint32_t n_in,
+                              const weft_attr *attr, uint32_t n_attr, const weft_ttype *type,
+                              weft_loc loc);
 /* A new node before `before` with inferred result types (PLAIN); one result; BUG on failure. */
 weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, weft_op_id op,
                             const weft_val *in, uint32_t n_in, const weft_attr *attr,

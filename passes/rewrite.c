@@ -58,6 +58,23 @@ weft_node weft_rewrite__sole_user(const weft_graph *g, weft_val v)
     return weft_val_use(m, v, 0).node;
 }
 
+weft_val weft_rewrite__append(weft_graph *g, weft_op_id op, const weft_val *in, uint32_t n_in,
+                              const weft_attr *attr, uint32_t n_attr, const weft_ttype *type,
+                              weft_loc loc)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_type out = weft_type_intern(m, type);
+    weft_node_spec spec = {.op = op,
+                           .in = in,
+                           .n_in = n_in,
+                           .out = &out,
+                           .n_out = 1,
+                           .attr = attr,
+                           .n_attr = n_attr,
+                           .loc = loc};
+    return weft_node_out(m, weft_node_append(g, &spec), 0);
+}
+
 weft_err weft_rewrite__emit(weft_passctx *cx, weft_graph *g, weft_node before, weft_op_id op,
                             const weft_val *in, uint32_t n_in, const weft_attr *attr,
                             uint32_t n_attr, weft_loc loc, weft_val *out)

@@ -11,16 +11,7 @@ weft_val weft_merge__append(weft_merger *g, weft_op_id op, const weft_val *in, u
                             const weft_attr *attr, uint32_t n_attr, const weft_ttype *type,
                             weft_loc loc)
 {
-    weft_type out = weft_type_intern(g->m, type);
-    weft_node_spec spec = {.op = op,
-                           .in = in,
-                           .n_in = n_in,
-                           .out = &out,
-                           .n_out = 1,
-                           .attr = attr,
-                           .n_attr = n_attr,
-                           .loc = loc};
-    return weft_node_out(g->m, weft_node_append(g->joint, &spec), 0);
+    return weft_rewrite__append(g->joint, op, in, n_in, attr, n_attr, type, loc);
 }
 
 weft_val weft_merge__view(weft_merger *g, weft_val v, const weft_ttype *type, weft_loc loc)

@@ -41,11 +41,6 @@ with open("models/cut.weft", "wb") as f:
 os.mkfifo("models/pipe.weft")
 
 
-def post(server, path, body=None):
-    status, _, got = server.request("POST", f"/v2/repository/{path}", json.dumps(body) if body is not None else None)
-    return status, json.loads(got)
-
-
 def check(server, model, key, version=""):
     connection = server.connect()
     for i in range(4):
@@ -53,44 +48,44 @@ def check(server, model, key, version=""):
 
 
 with Server(bundle="models/p.weft") as server:  # off by default
-    status, got = post(server, "models/m/load")
+    status, got = server.post_repository("models/m/load")
     assert status == 400 and "--repository" in got["error"], got
-    assert post(server, "models/p/unload")[0] == 400
+    assert server.post_repository("models/p/unload")[0] == 400
     check(server, "p", "digits_parity")
 
 make_bundle("start.weft", s="digits_cnn")
 with Server("--repository", "models", bundle="start.weft") as server:
-    index = post(server, "index")[1]
+    index = server.post_repository("index")[1]
     assert {(i["name"], i["version"], i["state"]) for i in index} == {
         ("s", "1", "READY"), ("m", "1", "UNAVAILABLE"), ("m", "2", "UNAVAILABLE"), ("p", "1", "UNAVAILABLE"),
         ("wrong", "1", "UNAVAILABLE"), ("cut", "1", "UNAVAILABLE")}, index
-    assert {i["name"] for i in post(server, "index", {"ready": True})[1]} == {"s"}
-    assert post(server, "models/m/load") == (200, {})  # the latest
+    assert {i["name"] for i in server.post_repository("index", {"ready": True})[1]} == {"s"}
+    assert server.post_repository("models/m/load") == (200, {})  # the latest
     assert server.get("/v2/models/m")[1]["versions"] == ["2"] and server.get("/v2/models/m/ready")[0] == 200
     check(server, "m", "digits_attn")
-    assert post(server, "models/m/load", {"parameters": {"version": 1, "weight": 0}})[0] == 200  # beside it
+    assert server.post_repository("models/m/load", {"parameters": {"version": 1, "weight": 0}})[0] == 200  # beside it
     assert server.get("/v2/models/m")[1]["versions"] == ["1", "2"]
     check(server, "m", "digits_attn")
     check(server, "m/versions/1", "digits_cnn")
     assert server.get("/v2/models/other")[0] == 404  # of the same bundle, and not asked for
-    assert post(server, "models/m/load")[0] == 200  # again: the latest, alone
+    assert server.post_repository("models/m/load")[0] == 200  # again: the latest, alone
     assert server.get("/v2/models/m")[1]["versions"] == ["2"]
-    assert post(server, "models/p/load", {})[0] == 200
+    assert server.post_repository("models/p/load", {})[0] == 200
     check(server, "p", "digits_parity")
-    assert post(server, "models/p/unload", {"parameters": {"unload_dependents": False}})[0] == 200
-    assert server.get("/v2/models/p")[0] == 404 and post(server, "models/p/unload")[0] == 400
+    assert server.post_repository("models/p/unload", {"parameters": {"unload_dependents": False}})[0] == 200
+    assert server.get("/v2/models/p")[0] == 404 and server.post_repository("models/p/unload")[0] == 400
     # Names that are no file of the folder, and files that are no bundle of the model.
     for name in ("none", "outside", "link", "away", "pipe", ".weft", ".", "m%00", "a" * 3000, "%2e%2e", "m%2F1", "..%2Foutside"):
-        assert post(server, f"models/{name}/load")[0] in (400, 404), name
+        assert server.post_repository(f"models/{name}/load")[0] in (400, 404), name
     for name, text in (("wrong", "no model 'wrong'"), ("cut", "")):
-        status, got = post(server, f"models/{name}/load")
+        status, got = server.post_repository(f"models/{name}/load")
         assert status == 400 and text in got["error"] and os.getcwd() not in got["error"], got
     for body, text in (({"parameters": {"config": "{}"}}, "config"), ({"parameters": {"file:1/model.onnx": "x"}}, "file:1"),
                        ({"parameters": {"version": "../1"}}, "version"), ({"parameters": {"version": "x"}}, "version"),
                        ({"parameters": {"weight": -1}}, "weight"), ({"parameters": 1}, "parameters"), ([], "parameters")):
-        status, got = post(server, "models/m/load", body)
+        status, got = server.post_repository("models/m/load", body)
         assert status == 400 and text in got["error"], (body, got)
-    assert post(server, "models/m/load", {"parameters": {"version": "3"}})[0] == 404
+    assert server.post_repository("models/m/load", {"parameters": {"version": "3"}})[0] == 404
     assert server.request("POST", "/v2/repository/models/m/load", b"{" * 100000)[0] == 400
     # Many clients at once, some of which leave.
     def come_and_go(i):
@@ -99,7 +94,7 @@ with Server("--repository", "models", bundle="start.weft") as server:
                 with server.raw_socket() as s:
                     s.sendall(b"POST /v2/repository/models/m/load HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
             else:
-                assert post(server, f"models/{'mp'[k % 2]}/load")[0] == 200
+                assert server.post_repository(f"models/{'mp'[k % 2]}/load")[0] == 200
     threads = [threading.Thread(target=come_and_go, args=(i,)) for i in range(5)]
     for t in threads:
         t.start()
@@ -165,5 +160,5 @@ with Server("--repository", "models", "--api-keys", "keys", bundle="start.weft")
 # Without any bundle at the start.
 with Server("--repository=models", bundle="--log-level=info") as server:
     assert server.get("/v2/health/ready")[0] == 200
-    assert post(server, "models/m/load")[0] == 200
+    assert server.post_repository("models/m/load")[0] == 200
     check(server, "m", "digits_attn")

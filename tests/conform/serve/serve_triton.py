@@ -39,11 +39,6 @@ def configure(model, text):
         f.write(text)
 
 
-def post(server, path, body=None):
-    status, _, got = server.request("POST", f"/v2/repository/{path}", json.dumps(body) if body is not None else None)
-    return status, json.loads(got)
-
-
 def check(server, model, key, version=""):
     connection = server.connect()
     for i in range(4):
@@ -51,7 +46,7 @@ def check(server, model, key, version=""):
 
 
 def index(server):
-    return {(m["name"], m["version"]): m["state"] for m in post(server, "index")[1]}
+    return {(m["name"], m["version"]): m["state"] for m in server.post_repository("index")[1]}
 
 
 def versions(server, model):
@@ -97,18 +92,18 @@ with Server("--repository=models", bundle="--log-level=info") as server:
     put("m", 4, "digits_cnn")
     configure("m", CONFIG.replace("all { }", "latest { num_versions: 2 }"))
     assert versions(server, "m") == ["1", "3"] and index(server)["m", "4"] == "UNAVAILABLE"
-    assert post(server, "models/m/load") == (200, {})
+    assert server.post_repository("models/m/load") == (200, {})
     assert versions(server, "m") == ["3", "4"]
     check(server, "m", "digits_cnn")
     check(server, "m", "digits_attn", "/versions/3")
-    assert post(server, "models/m/unload")[0] == 200 and versions(server, "m") is None
+    assert server.post_repository("models/m/unload")[0] == 200 and versions(server, "m") is None
     assert index(server)["m", "4"] == "UNAVAILABLE"
     check(server, "p", "digits_parity")
     # What cannot be: the model that was served goes on.
-    assert post(server, "models/none/load")[0] == 404 and post(server, "models/..%2Fmodels/load")[0] in (400, 404)
-    assert post(server, "models/p/load", {"parameters": {"version": 7}})[0] == 400
+    assert server.post_repository("models/none/load")[0] == 404 and server.post_repository("models/..%2Fmodels/load")[0] in (400, 404)
+    assert server.post_repository("models/p/load", {"parameters": {"version": 7}})[0] == 400
     configure("p", 'max_batch_size: 8 input { name: "image" data_type: TYPE_INT8 dims: [ 1, 8, 8 ] }')
-    status, got = post(server, "models/p/load")
+    status, got = server.post_repository("models/p/load")
     assert status == 400 and "cannot be compiled" in got["error"] and os.getcwd() not in got["error"], got
     assert "input 'image' is i8 [?,1,8,8] here" in server.text(), server.text()
     check(server, "p", "digits_parity")

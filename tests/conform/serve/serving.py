@@ -155,6 +155,11 @@ class Server:
         status, _, body = self.request("GET", path)
         return status, json.loads(body)
 
+    def post_repository(self, path, body=None):
+        """A request of the model repository: status, and the answer's object."""
+        status, _, got = self.request("POST", f"/v2/repository/{path}", None if body is None else json.dumps(body))
+        return status, json.loads(got)
+
     def infer(self, model, request, binary=b"", headers=None, version=""):
         """Sends an infer request (object or bytes); returns the status and read_answer's result."""
         head = request if isinstance(request, bytes) else json.dumps(request).encode()
