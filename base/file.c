@@ -45,6 +45,18 @@ static weft_err map_fd(int fd, const struct stat *st, const char *path, weft_dia
     return WEFT_ERR_OK;
 }
 
+bool weft_file_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool weft_file_is_regular(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 weft_err weft_file_map_fd(int fd, const char *path, weft_diag *diag, weft_file *out)
 {
     struct stat st;

@@ -12,6 +12,9 @@ typedef struct weft_file {
     uint64_t len;
 } weft_file;
 
+/* Whether there is one; symbolic links are followed. */
+bool weft_file_is_folder(const char *path);
+bool weft_file_is_regular(const char *path);
 /* Maps a regular file (private, read-only). A file that shrinks later raises SIGBUS: callers that
  * serve copy what must survive. `path` "-" is not special. */
 WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);

@@ -14,8 +14,7 @@ void weft_rows_add(weft_rows_traffic *sum, weft_op_id op, double bytes)
     sum->spilled += bytes > cache_bytes ? bytes : 0;
 }
 
-int64_t weft_rows_choose(int64_t all, uint32_t threads, double weight_bytes, weft_rows_fn *traffic,
-                         void *user)
+int64_t weft_rows_choose(int64_t all, uint32_t threads, weft_rows_fn *traffic, void *user)
 {
     int64_t rows = threads > ROWS_MIN ? threads : ROWS_MIN;
     if (rows >= all)
@@ -25,6 +24,6 @@ int64_t weft_rows_choose(int64_t all, uint32_t threads, double weight_bytes, wef
         return 0;
     while (rows * 2 < all && traffic(user, rows * 2).widest <= cache_bytes)
         rows *= 2;
-    double again = (double)((all - 1) / rows) * weight_bytes;
+    double again = (double)((all - 1) / rows) * whole.weights;
     return whole.spilled > weight_cost * again ? rows : 0;
 }

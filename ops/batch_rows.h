@@ -18,10 +18,11 @@
 
 #include "ops/ops.h"
 
-/* What the launches of a program move, in bytes of values (not of weights). */
+/* What a run of a program moves, in bytes. */
 typedef struct weft_rows_traffic {
-    double spilled; /* by launches whose values leave the cache */
-    double widest;  /* most of one launch */
+    double weights; /* set by the caller */
+    double spilled; /* values of launches that leave the cache */
+    double widest;  /* most values of one launch */
     bool unknown;   /* sizes depend on data, or launches have bodies */
 } weft_rows_traffic;
 
@@ -31,9 +32,7 @@ void weft_rows_add(weft_rows_traffic *sum, weft_op_id op, double bytes);
 /* The traffic of the program for so many rows of its batch. */
 typedef weft_rows_traffic weft_rows_fn(void *user, int64_t rows);
 
-/* Rows at a time, fewer than `all`; 0: the batch is not divided. `weight_bytes`: what the program
- * reads of weights. */
-int64_t weft_rows_choose(int64_t all, uint32_t threads, double weight_bytes, weft_rows_fn *traffic,
-                         void *user);
+/* Rows at a time, fewer than `all`; 0: the batch is not divided. */
+int64_t weft_rows_choose(int64_t all, uint32_t threads, weft_rows_fn *traffic, void *user);
 
 #endif

@@ -19,6 +19,7 @@ typedef struct batch {
     weft_sizes s;
     uint32_t symbol; /* of the graph */
     uint32_t value;  /* of the module */
+    double weights;  /* bytes */
 } batch;
 
 static bool find_batch(batch *b)
@@ -58,7 +59,7 @@ static weft_rows_traffic find_traffic(void *user, int64_t rows)
     const batch *b = user;
     weft_module *m = b->s.m;
     int64_t all = b->s.value[b->value];
-    weft_rows_traffic sum = {0};
+    weft_rows_traffic sum = {.weights = b->weights};
     b->s.value[b->value] = rows;
     WEFT_FOREACH_NODE (m, b->s.g, node) {
         uint32_t n_in = weft_node_in_count(m, node), n = n_in + weft_node_out_count(m, node);
@@ -75,12 +76,12 @@ static weft_rows_traffic find_traffic(void *user, int64_t rows)
 }
 
 /* Rows of a slice; 0: the batch runs whole. The analysis of the batch is the longest part. */
-static int64_t choose_rows(batch *b, const weft_workload *work, const weft_slice *slice)
+static int64_t choose_rows(batch *b, const weft_slice *slice)
 {
     if (!find_batch(b))
         return 0;
-    int64_t rows = weft_rows_choose(b->s.value[b->value], (uint32_t)fmax(slice->units, 1),
-                                    (double)work->weight_bytes, find_traffic, b);
+    int64_t rows =
+        weft_rows_choose(b->s.value[b->value], (uint32_t)fmax(slice->units, 1), find_traffic, b);
     return rows && weft_graph_batch_symbol(b->s.g) == b->symbol ? rows : 0;
 }
 
@@ -148,11 +149,11 @@ weft_err weft_workload_divide(const weft_workload *work, const weft_slice *slice
                               weft_diag *diag, weft_workload *out)
 {
     weft_workload made = *work, part[2] = {{0}};
-    batch b = {.symbol = 0};
+    batch b = {.weights = (double)work->weight_bytes};
     int64_t rows = 0;
     if (work->graph && work->lowering == WEFT_LOWERING_FUSED && weft_gpu__is_cpu(slice->gpu)) {
         weft_sizes__begin(work->graph, work->symbol, arena, diag, &b.s);
-        rows = choose_rows(&b, work, slice);
+        rows = choose_rows(&b, slice);
     }
     if (rows) {
         int64_t all = b.s.value[b.value], rest = all % rows;

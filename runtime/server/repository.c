@@ -1,7 +1,10 @@
 /* The folder of bundles, or of models to compile, that clients may load by name. Only names of
- * models and versions come from clients, and only files that lie in the folder are opened: no path,
- * no symbolic link. */
+ * models and versions come from clients, no path. Of bundles only files that lie in the folder are
+ * opened, no symbolic link; models to compile may be links, as they often are in repositories of
+ * Triton. */
 #include "runtime/server/deployment_int.h"
+
+#include "base/file.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -25,12 +28,6 @@ static bool is_file(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* Length of a file name without ".weft"; 0: it has another form. */
@@ -160,7 +157,7 @@ static bool take_file(weft_repository_scan *s, const char *name)
     if (!weft_serve_is_version(name))
         return take_version(name, s->version) && is_file(path);
     strcpy(s->version, name);
-    return is_folder(path);
+    return weft_file_is_folder(path);
 }
 
 /* Whether an entry of the folder is a version; the versions of one that is a folder come next. */
@@ -217,7 +214,8 @@ static bool load_made(weft_deployment *d, const char *folder, const char *model,
     if (request->version || request->has_weight)
         return refuse(out, WEFT_ANSWER_INVALID,
                       "the versions to load are those of the model's version_policy");
-    if (!is_name(model, strlen(model)) || n < 0 || (size_t)n >= sizeof path || !is_folder(path))
+    if (!is_name(model, strlen(model)) || n < 0 || (size_t)n >= sizeof path ||
+        !weft_file_is_folder(path))
         return refuse(out, WEFT_ANSWER_NOT_FOUND, "the repository has no such model");
     return weft_deployment__make(d, model, wait) != 0 ||
            refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");

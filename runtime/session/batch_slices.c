@@ -10,6 +10,7 @@
 /* -- The decision ----------------------------------------------------------------------------- */
 
 typedef struct sizes {
+    const weft_bundle *bundle;
     const weft_bundle_program *p;
     int64_t *symbol;
 } sizes;
@@ -30,12 +31,23 @@ static double value_bytes(const sizes *at, uint32_t v)
     return bytes;
 }
 
+static double weight_bytes(const sizes *at)
+{
+    double sum = 0;
+    for (uint32_t v = 0; v < at->p->n_value; v++) {
+        uint32_t w = at->p->value[v].weight;
+        if (w && w <= at->bundle->n_weight)
+            sum += (double)at->bundle->weight[w - 1].bytes;
+    }
+    return sum;
+}
+
 static weft_rows_traffic find_traffic(void *user, int64_t rows)
 {
     const sizes *at = user;
     const weft_bundle_program *p = at->p;
     int64_t all = at->symbol[p->batch_symbol];
-    weft_rows_traffic sum = {0};
+    weft_rows_traffic sum = {.weights = weight_bytes(at)};
     at->symbol[p->batch_symbol] = rows;
     for (uint32_t i = 0; !sum.unknown && i < p->n_launch; i++) {
         const weft_bundle_launch *l = &p->launch[i];
@@ -53,25 +65,13 @@ static weft_rows_traffic find_traffic(void *user, int64_t rows)
     return sum;
 }
 
-static double weight_bytes(const weft_session *s)
-{
-    double sum = 0;
-    for (uint32_t v = 0; v < s->program->n_value; v++) {
-        uint32_t w = s->program->value[v].weight;
-        if (w && w <= s->engine->bundle->n_weight)
-            sum += (double)s->engine->bundle->weight[w - 1].bytes;
-    }
-    return sum;
-}
-
 static int64_t choose_rows(const weft_session *s, int64_t *symbol)
 {
     const weft_bundle_program *p = s->program;
-    sizes at = {p, symbol};
+    sizes at = {s->engine->bundle, p, symbol};
     if (p->symbol[p->batch_symbol].lo > 1)
         return 0;
-    return weft_rows_choose(symbol[p->batch_symbol], s->engine->threads, weight_bytes(s),
-                            find_traffic, &at);
+    return weft_rows_choose(symbol[p->batch_symbol], s->engine->threads, find_traffic, &at);
 }
 
 int64_t weft_slicing__rows(weft_session *s, int64_t *symbol)

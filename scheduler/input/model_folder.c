@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     ENTRIES_MAX = 4096,
@@ -43,18 +42,6 @@ typedef struct reader {
 } reader;
 
 /* -- Folders ---------------------------------------------------------------------------------- */
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool is_file(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
 
 static int compare_names(const void *a, const void *b)
 {
@@ -106,7 +93,7 @@ static weft_err find_versions(reader *r, folder_model *m)
     int64_t *version = weft_arena_array(r->arena, n + 1, sizeof *version);
     for (size_t i = 0; i < n; i++) {
         int64_t x = version_of(name[i]);
-        if (x && is_folder(weft_arena_printf(r->arena, "%s/%s", m->path, name[i])))
+        if (x && weft_file_is_folder(weft_arena_printf(r->arena, "%s/%s", m->path, name[i])))
             version[found++] = x;
     }
     if (found)
@@ -130,7 +117,7 @@ static weft_err read_config(reader *r, folder_model *m)
 {
     char *text;
     size_t len;
-    if (!is_file(m->config_file))
+    if (!weft_file_is_regular(m->config_file))
         return WEFT_ERR_OK;
     WEFT_TRY(weft_file_read(m->config_file, CONFIG_BYTES_MAX, r->diag, &text, &len));
     weft_err err = weft_set__parse_config(text, len, m->config_file, r->arena, r->diag, &m->config);
@@ -164,7 +151,7 @@ static weft_err read_model(reader *r, const char *name, folder_model *m)
                         .path = path,
                         .config_file = weft_arena_printf(r->arena, "%s/config.pbtxt", path)};
     WEFT_TRY(find_versions(r, m));
-    if (m->n_version == 0 && !is_file(m->config_file)) {
+    if (m->n_version == 0 && !weft_file_is_regular(m->config_file)) {
         m->left_out = "has neither config.pbtxt nor a folder of a version";
         return WEFT_ERR_OK;
     }
@@ -226,11 +213,12 @@ static weft_err find_file(reader *r, const folder_model *m, int64_t version, con
 {
     const char *name = m->config.model_file ? m->config.model_file : "model.onnx";
     const char *path = weft_arena_printf(r->arena, "%s/%lld/%s", m->path, (long long)version, name);
-    *out = is_folder(path) ? weft_arena_printf(r->arena, "%s/model.onnx", path) : path;
-    return is_file(*out) ? WEFT_ERR_OK
-                         : weft_diag_error(r->diag, WEFT_ERR_INPUT, (weft_where){.file = *out},
-                                           "version %lld of model '%s' lacks this file",
-                                           (long long)version, m->name);
+    *out = weft_file_is_folder(path) ? weft_arena_printf(r->arena, "%s/model.onnx", path) : path;
+    return weft_file_is_regular(*out)
+               ? WEFT_ERR_OK
+               : weft_diag_error(r->diag, WEFT_ERR_INPUT, (weft_where){.file = *out},
+                                 "version %lld of model '%s' lacks this file", (long long)version,
+                                 m->name);
 }
 
 /* -- Ensembles -------------------------------------------------------------------------------- */
@@ -354,7 +342,7 @@ static weft_err read_ensemble(reader *r, folder_model *m, weft_set_model *out)
 static bool has_onnx(const reader *r, const char *path, const char *version)
 {
     const char *file = weft_arena_printf(r->arena, "%s/%s/model.onnx", path, version);
-    return is_file(file) || is_folder(file);
+    return weft_file_is_regular(file) || weft_file_is_folder(file);
 }
 
 static bool is_taken(const reader *r, const char *name)
@@ -406,7 +394,7 @@ static weft_err find_repository(reader *r, const char **path, const char **out_o
     const char **name;
     size_t n;
     char *real = NULL;
-    bool is_model = is_file(weft_arena_printf(r->arena, "%s/config.pbtxt", *path));
+    bool is_model = weft_file_is_regular(weft_arena_printf(r->arena, "%s/config.pbtxt", *path));
     *out_only = NULL;
     WEFT_TRY(list_folder(r, *path, &name, &n));
     for (size_t i = 0; i < n && !is_model; i++)
@@ -432,7 +420,8 @@ static weft_err find_repository(reader *r, const char **path, const char **out_o
 
 static weft_err read_folder(reader *r, const char *name)
 {
-    if (find_model(r, name) || !is_folder(weft_arena_printf(r->arena, "%s/%s", r->path, name)))
+    if (find_model(r, name) ||
+        !weft_file_is_folder(weft_arena_printf(r->arena, "%s/%s", r->path, name)))
         return WEFT_ERR_OK;
     return read_model(r, name, &r->model[r->n_model++]);
 }

@@ -6,13 +6,13 @@
 #include "scheduler/input/model_folder.h"
 #include "scheduler/input/yaml_int.h"
 
+#include "base/file.h"
 #include "base/map.h"
 #include "base/hash.h"
 #include "base/num.h"
 
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     MODELS_MAX = 16384,
@@ -419,8 +419,7 @@ static weft_err read_set(reader *rd, weft_set *out)
 weft_err weft_set_load(const char *path, weft_arena *arena, weft_diag *diag, weft_set *out)
 {
     weft_yaml yaml;
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    if (weft_file_is_folder(path))
         return weft_set__load_folder(path, arena, diag, out);
     WEFT_TRY(weft_yaml__open(path, diag, &yaml));
     reader rd = {.yaml = &yaml, .arena = arena, .diag = diag, .names = weft_map_create(arena)};

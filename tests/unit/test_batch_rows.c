@@ -16,11 +16,16 @@
 
 /* -- The rule --------------------------------------------------------------------------------- */
 
-/* One launch of so many bytes a row. */
+/* A program of one launch. */
+typedef struct program {
+    double row_bytes, weights;
+} program;
+
 static weft_rows_traffic one_launch(void *user, int64_t rows)
 {
-    weft_rows_traffic sum = {0};
-    weft_rows_add(&sum, WEFT_OP_CONV, *(double *)user * (double)rows);
+    const program *p = user;
+    weft_rows_traffic sum = {.weights = p->weights};
+    weft_rows_add(&sum, WEFT_OP_CONV, p->row_bytes * (double)rows);
     return sum;
 }
 
@@ -33,24 +38,24 @@ static weft_rows_traffic body_launch(void *user, int64_t rows)
 
 static void test_batch_rows__slices_fit_the_cache(void **state)
 {
-    double mib = 1 << 20, wide = 9 * mib;
+    program mib = {.row_bytes = 1 << 20}, wide = {.row_bytes = 9 << 20};
     (void)state;
-    assert_int_equal(weft_rows_choose(8, 1, 0, one_launch, &mib), 0);  /* all fit */
-    assert_int_equal(weft_rows_choose(16, 1, 0, one_launch, &mib), 8); /* 8 MiB */
-    assert_int_equal(weft_rows_choose(16, 3, 0, one_launch, &mib), 6); /* a row a thread, doubled */
-    assert_int_equal(weft_rows_choose(16, 16, 0, one_launch, &mib),
-                     0);                                               /* as many threads as rows */
-    assert_int_equal(weft_rows_choose(8, 1, 0, one_launch, &wide), 2); /* none fits: the fewest */
-    assert_int_equal(weft_rows_choose(8, 1, 0, body_launch, &wide), 0);
+    assert_int_equal(weft_rows_choose(8, 1, one_launch, &mib), 0);   /* all fit */
+    assert_int_equal(weft_rows_choose(16, 1, one_launch, &mib), 8);  /* 8 MiB */
+    assert_int_equal(weft_rows_choose(16, 3, one_launch, &mib), 6);  /* a row a thread, doubled */
+    assert_int_equal(weft_rows_choose(16, 16, one_launch, &mib), 0); /* as many threads as rows */
+    assert_int_equal(weft_rows_choose(8, 1, one_launch, &wide), 2);  /* none fits: the fewest */
+    assert_int_equal(weft_rows_choose(8, 1, body_launch, &wide), 0);
 }
 
 /* 72 MiB are spilled, weights are read three times more. */
 static void test_batch_rows__weights_are_read_again(void **state)
 {
-    double wide = 9 << 20;
+    program few = {.row_bytes = 9 << 20, .weights = 11 << 20};
+    program many = {.row_bytes = 9 << 20, .weights = 13 << 20};
     (void)state;
-    assert_int_equal(weft_rows_choose(8, 1, 11 << 20, one_launch, &wide), 2);
-    assert_int_equal(weft_rows_choose(8, 1, 13 << 20, one_launch, &wide), 0);
+    assert_int_equal(weft_rows_choose(8, 1, one_launch, &few), 2);
+    assert_int_equal(weft_rows_choose(8, 1, one_launch, &many), 0);
 }
 
 /* -- A network -------------------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { TEXT_LIMIT_MIB = 1024 };
 
@@ -81,12 +80,6 @@ weft_err weft_tool_load_module(const char *path, weft_diag *diag, weft_module **
 
 /* -- Sets of models --------------------------------------------------------------------------- */
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static weft_err import_one(weft_tool_sources *s, const char *path,
                            const weft_import_options *options, weft_diag *diag)
 {
@@ -138,7 +131,7 @@ weft_err weft_tool_load_sources(char *const *file, int n_file, const weft_import
 {
     weft_file_kind kind = WEFT_FILE_TEXT;
     bool is_set = n_file == 1 && (has_suffix(file[0], ".yaml") || has_suffix(file[0], ".yml") ||
-                                  is_folder(file[0]));
+                                  weft_file_is_folder(file[0]));
     if (!is_set && strcmp(file[0], "-") != 0)
         WEFT_TRY(weft_tool_sniff(file[0], diag, &kind));
     if (!is_set && n_file == 1 && kind != WEFT_FILE_ONNX) {

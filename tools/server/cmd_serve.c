@@ -1,4 +1,5 @@
 /* weft serve: serves a bundle by the Open Inference Protocol. */
+#include "base/file.h"
 #include "base/num.h"
 #include "ir/bundle.h"
 #include "runtime/server/server.h"
@@ -10,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUNDLES_MAX = 256 };
@@ -165,8 +165,7 @@ static bool is_plan(const char *path)
 static int take_bundle(options *o, char *arg)
 {
     weft_serve_bundle *b = &o->bundle[o->serve.n_bundle];
-    struct stat info;
-    if (stat(arg, &info) == 0 && S_ISDIR(info.st_mode))
+    if (weft_file_is_folder(arg))
         return weft_tool_usage(
             &weft_verb_serve, "%s is a folder: --repository %s serves the bundles in it", arg, arg);
     char *at = strrchr(arg, '@'), *colon = at ? strchr(at, ':') : NULL;

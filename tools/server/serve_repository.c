@@ -6,6 +6,7 @@
  * change counts when two looks have found the same, so that no file is read while it is copied. */
 #include "tools/server/serve_repository.h"
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "scheduler/scheduler.h"
 #include "tools/server/serve_child.h"
@@ -38,12 +39,6 @@ struct weft_triton {
 
 /* -- Folders ---------------------------------------------------------------------------------- */
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static bool has_models(const char *path)
 {
     char at[4096];
@@ -54,7 +49,7 @@ static bool has_models(const char *path)
         if (!fits || e->d_name[0] == '.')
             continue;
         found = strcmp(e->d_name, "config.pbtxt") == 0 ||
-                (weft_serve_is_version(e->d_name) && is_folder(at));
+                (weft_serve_is_version(e->d_name) && weft_file_is_folder(at));
     }
     if (dir)
         closedir(dir);
@@ -69,7 +64,7 @@ bool weft_triton_is_for(const char *folder)
     for (const struct dirent *e; dir && !found && (e = readdir(dir));)
         found = e->d_name[0] != '.' &&
                 snprintf(at, sizeof at, "%s/%s", folder, e->d_name) < (int)sizeof at &&
-                is_folder(at) && has_models(at);
+                weft_file_is_folder(at) && has_models(at);
     if (dir)
         closedir(dir);
     return found;
