@@ -2,18 +2,16 @@
 # failure.
 command -v curl >/dev/null || skip "no curl"
 "$WEFT" compile "$examples/digits_cnn.onnx" -o digits.weft
-read -r http grpc metrics < <(python3 -c '
-import socket
-s = [socket.socket() for _ in range(3)]
-[x.bind(("127.0.0.1", 0)) for x in s]
-print(*[x.getsockname()[1] for x in s])')
-"$WEFT" serve digits.weft --http "$http" --grpc "$grpc" --metrics "$metrics" >log 2>&1 &
+"$WEFT" serve digits.weft --http 0 --grpc 0 --metrics 0 >log 2>&1 &
 server=$!
 for _ in $(seq 300); do
-    curl -fs -o /dev/null "http://127.0.0.1:$http/v2/health/ready" && break
+    grep -q READY log && break
     kill -0 "$server" 2>/dev/null || die "the server ended: $(shown log)"
     sleep 0.1
 done
+port_of() { sed -n "s/.*READY.* $1=\\([0-9]*\\).*/\\1/p" log; }
+http=$(port_of http) grpc=$(port_of grpc) metrics=$(port_of metrics)
+expect 0 curl -fsS "http://127.0.0.1:$http/v2/health/ready"
 expect 0 curl -fsS "http://127.0.0.1:$http/v2/models/digits_cnn"
 has out '"image"'
 expect 0 curl -fsS "http://127.0.0.1:$metrics/metrics"
