@@ -37,6 +37,21 @@ typedef struct weft_machine_mig {
     uint64_t mem_bytes, mem_used_bytes;
 } weft_machine_mig;
 
+/* What keeps the clocks of a GPU below their maximum. */
+enum {
+    WEFT_MACHINE_SLOW_SETTING = 1, /* application clocks */
+    WEFT_MACHINE_SLOW_POWER = 2,   /* the power limit, or the power supply */
+    WEFT_MACHINE_SLOW_HEAT = 4
+};
+
+typedef struct weft_machine_health {
+    int slow; /* bits of WEFT_MACHINE_SLOW_*; -1: unknown */
+    /* Errors of memory since the driver was loaded; -1: unknown. */
+    double ecc_corrected, ecc_uncorrected;
+    /* Rows of memory that will be replaced at the next reset, or that cannot be. */
+    bool rows_pending, rows_failed;
+} weft_machine_health;
+
 typedef struct weft_machine_gpu {
     char uuid[WEFT_MACHINE_NAME_MAX], name[WEFT_MACHINE_NAME_MAX];
     char why_not[64]; /* why the GPU cannot be read; then only `index` is known. "": it was read */
@@ -45,12 +60,14 @@ typedef struct weft_machine_gpu {
     int cc_major, cc_minor;       /* compute capability; 0: unknown */
     uint32_t sms;                 /* 0: unknown */
     uint64_t mem_bytes, mem_used_bytes;
-    bool mig_capable, mig_on, mig_pending; /* MIG mode now, and after the next reset */
-    bool prohibited, exclusive;            /* compute mode */
-    bool gpm;                              /* has GPM counters (activity of SMs) */
-    double power_w, power_limit_w;         /* 0: unknown */
-    uint32_t sm_mhz, sm_max_mhz, mem_mhz;  /* 0: unknown */
-    double busy;                           /* fraction of time with a kernel; -1: unknown */
+    bool mig_capable, mig_on, mig_pending;          /* MIG mode now, and after the next reset */
+    bool prohibited, exclusive;                     /* compute mode */
+    bool gpm;                                       /* has GPM counters (activity of SMs) */
+    double power_w, power_limit_w, power_default_w; /* 0: unknown; default: of the limit */
+    int persistent; /* the driver keeps the GPU initialised without clients; -1: unknown */
+    weft_machine_health health;
+    uint32_t sm_mhz, sm_max_mhz, mem_mhz; /* 0: unknown */
+    double busy;                          /* fraction of time with a kernel; -1: unknown */
     uint32_t part_min, part_step; /* SMs of a green context: minimum, and its multiples; 0: none */
     const weft_machine_profile *profile;
     uint32_t n_profile;
@@ -103,6 +120,11 @@ typedef struct weft_meter_reading {
     /* Means since the previous reading, from GPM counters, as fractions: SMs with work, resident
      * warps, tensor cores in use, memory bandwidth in use. */
     double sms, warps, tensor, bandwidth;
+    double sm_hz, memory_hz;                    /* clocks */
+    double slow_setting, slow_power, slow_heat; /* 1: keeps the clocks down now */
+    double ecc_corrected, ecc_uncorrected;      /* errors of memory since the driver was loaded */
+    double xids, last_xid; /* errors that the driver reported since the meter was opened, and the
+                              number of the last one (0: none) */
 } weft_meter_reading;
 
 /* `uuid` NULL: the GPU or MIG instance with CUDA's number `ordinal` in this process. NODEV: no such
@@ -114,6 +136,7 @@ const char *weft_meter_uuid(const weft_meter *meter);
 /* The GPU's row of the device table; NULL: none, or a MIG instance. */
 const weft_device_type *weft_meter_type(const weft_meter *meter);
 void weft_meter_read(weft_meter *meter, weft_meter_reading *out);
+extern const weft_meter_reading weft_meter_unknown;
 
 /* -- MPS (mps.c) ---------------------------------------------------------------------------- */
 

@@ -40,7 +40,7 @@ static void read_kind(const weft_nvml *nvml, weft_nvml_device device, weft_machi
 {
     const weft_nvml_syms *fn = &nvml->fn;
     unsigned int cores = 0;
-    int mode = 0;
+    unsigned int mode = 0;
     if (fn->nvmlDeviceGetCudaComputeCapability &&
         fn->nvmlDeviceGetCudaComputeCapability(device, &g->cc_major, &g->cc_minor) != 0)
         g->cc_major = g->cc_minor = 0;
@@ -59,8 +59,8 @@ static void read_kind(const weft_nvml *nvml, weft_nvml_device device, weft_machi
     set_partitions(g);
 }
 
-static uint32_t read_clock(weft_nvml_result (*get)(weft_nvml_device, int, unsigned int *),
-                           weft_nvml_device device, int which)
+static uint32_t read_clock(weft_nvml_result (*get)(weft_nvml_device, unsigned int, unsigned int *),
+                           weft_nvml_device device, unsigned int which)
 {
     unsigned int mhz = 0;
     return get && get(device, which, &mhz) == WEFT_NVML_SUCCESS ? mhz : 0;
@@ -69,7 +69,7 @@ static uint32_t read_clock(weft_nvml_result (*get)(weft_nvml_device, int, unsign
 static void read_state(const weft_nvml *nvml, weft_nvml_device device, weft_machine_gpu *g)
 {
     const weft_nvml_syms *fn = &nvml->fn;
-    unsigned int mw = 0;
+    unsigned int mw = 0, mode = 0;
     weft_nvml_utilization busy = {0};
     if (fn->nvmlDeviceGetPowerUsage && fn->nvmlDeviceGetPowerUsage(device, &mw) == 0)
         g->power_w = mw * 1e-3;
@@ -82,6 +82,13 @@ static void read_state(const weft_nvml *nvml, weft_nvml_device device, weft_mach
     g->sm_mhz = read_clock(fn->nvmlDeviceGetClockInfo, device, WEFT_NVML_CLOCK_SM);
     g->sm_max_mhz = read_clock(fn->nvmlDeviceGetMaxClockInfo, device, WEFT_NVML_CLOCK_SM);
     g->mem_mhz = read_clock(fn->nvmlDeviceGetClockInfo, device, WEFT_NVML_CLOCK_MEM);
+    if (fn->nvmlDeviceGetPowerManagementDefaultLimit &&
+        fn->nvmlDeviceGetPowerManagementDefaultLimit(device, &mw) == 0)
+        g->power_default_w = mw * 1e-3;
+    g->persistent = -1;
+    if (fn->nvmlDeviceGetPersistenceMode && fn->nvmlDeviceGetPersistenceMode(device, &mode) == 0)
+        g->persistent = mode != 0;
+    weft_nvml__read_health(nvml, device, &g->health);
 }
 
 /* -- MIG profiles ---------------------------------------------------------------------------- */

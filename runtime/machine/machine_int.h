@@ -24,6 +24,10 @@ const char *weft_nvml__text(weft_nvml_result result);
 weft_err weft_nvml__error(weft_diag *diag, const char *call, const char *on,
                           weft_nvml_result result);
 
+/* Reads what NVML tells; the rest is unknown (machine_health.c). */
+void weft_nvml__read_health(const weft_nvml *nvml, weft_nvml_device device,
+                            weft_machine_health *out);
+
 /* Reads all GPUs into `arena`. */
 WEFT_MUST_USE weft_err weft_machine__read_gpus(const weft_nvml *nvml, weft_arena *arena,
                                                weft_diag *diag, weft_machine *out);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIG_MAX = 64 };
+enum { MIG_MAX = 64, EVENTS_MAX = 64 };
 
 struct weft_meter {
     weft_nvml nvml;
@@ -19,6 +19,8 @@ struct weft_meter {
     char uuid[WEFT_MACHINE_NAME_MAX];
     weft_nvml_gpm_sample before, now; /* NULL: no counters */
     bool sampled;                     /* `before` has a sample */
+    weft_nvml_events events;          /* NULL: the driver reports none, or a MIG instance */
+    double xids, last_xid;            /* as in weft_meter_reading */
 };
 
 /* -- Finding the device ----------------------------------------------------------------------- */
@@ -85,6 +87,21 @@ static void open_counters(weft_meter *m)
         m->now = NULL;
 }
 
+/* Errors that the driver reports ("Xid"): those of a GPU include its MIG instances'. */
+static void open_events(weft_meter *m)
+{
+    const weft_nvml_syms *fn = &m->nvml.fn;
+    if (m->mig || !fn->nvmlEventSetCreate || !fn->nvmlEventSetFree ||
+        !fn->nvmlDeviceRegisterEvents || !fn->nvmlEventSetWait_v2 ||
+        fn->nvmlEventSetCreate(&m->events) != WEFT_NVML_SUCCESS)
+        m->events = NULL;
+    else if (fn->nvmlDeviceRegisterEvents(m->gpu, WEFT_NVML_EVENT_XID, m->events) !=
+             WEFT_NVML_SUCCESS) {
+        fn->nvmlEventSetFree(m->events);
+        m->events = NULL;
+    }
+}
+
 /* The UUID of CUDA's device `ordinal`, without the prefix "GPU-" or "MIG-". CUDA's numbers differ
  * from NVML's: they depend on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, and by default the
  * fastest GPU is the first. */
@@ -125,6 +142,7 @@ weft_err weft_meter_open(const char *uuid, uint32_t ordinal, weft_diag *diag, we
     if (m->nvml.fn.nvmlDeviceGetUUID(m->mig ? m->mig : m->gpu, m->uuid, sizeof m->uuid) != 0)
         m->uuid[0] = '\0';
     open_counters(m);
+    open_events(m);
     m->sampled = m->now && sample(m, m->before);
     *out = m;
     return WEFT_ERR_OK;
@@ -138,6 +156,8 @@ void weft_meter_close(weft_meter *meter)
         meter->nvml.fn.nvmlGpmSampleFree(meter->before);
     if (meter->now)
         meter->nvml.fn.nvmlGpmSampleFree(meter->now);
+    if (meter->events)
+        meter->nvml.fn.nvmlEventSetFree(meter->events);
     weft_nvml__close(&meter->nvml);
     free(meter);
 }
@@ -185,6 +205,46 @@ static void read_counters(weft_meter *m, weft_meter_reading *out)
     m->now = metrics.sample1;
 }
 
+static void read_clocks(const weft_meter *m, weft_meter_reading *out)
+{
+    const weft_nvml_syms *fn = &m->nvml.fn;
+    unsigned int mhz = 0;
+    if (!fn->nvmlDeviceGetClockInfo)
+        return;
+    if (fn->nvmlDeviceGetClockInfo(m->gpu, WEFT_NVML_CLOCK_SM, &mhz) == WEFT_NVML_SUCCESS)
+        out->sm_hz = mhz * 1e6;
+    if (fn->nvmlDeviceGetClockInfo(m->gpu, WEFT_NVML_CLOCK_MEM, &mhz) == WEFT_NVML_SUCCESS)
+        out->memory_hz = mhz * 1e6;
+}
+
+static void read_errors(weft_meter *m, weft_meter_reading *out)
+{
+    weft_machine_health health;
+    weft_nvml__read_health(&m->nvml, m->gpu, &health);
+    out->ecc_corrected = health.ecc_corrected;
+    out->ecc_uncorrected = health.ecc_uncorrected;
+    if (health.slow >= 0) {
+        out->slow_setting = (health.slow & WEFT_MACHINE_SLOW_SETTING) != 0;
+        out->slow_power = (health.slow & WEFT_MACHINE_SLOW_POWER) != 0;
+        out->slow_heat = (health.slow & WEFT_MACHINE_SLOW_HEAT) != 0;
+    }
+    if (!m->events)
+        return;
+    weft_nvml_event event = {0};
+    for (int i = 0; i < EVENTS_MAX &&
+                    m->nvml.fn.nvmlEventSetWait_v2(m->events, &event, 0) == WEFT_NVML_SUCCESS;
+         i++)
+        if (event.type & WEFT_NVML_EVENT_XID) {
+            m->xids++;
+            m->last_xid = (double)event.data;
+        }
+    out->xids = m->xids;
+    out->last_xid = m->last_xid;
+}
+
+const weft_meter_reading weft_meter_unknown = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                               -1, -1, -1, -1, -1, -1, -1, -1, -1};
+
 void weft_meter_read(weft_meter *meter, weft_meter_reading *out)
 {
     const weft_nvml_syms *fn = &meter->nvml.fn;
@@ -192,7 +252,7 @@ void weft_meter_read(weft_meter *meter, weft_meter_reading *out)
     weft_nvml_utilization busy;
     unsigned int mw = 0;
     unsigned long long mj = 0;
-    *out = (weft_meter_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    *out = weft_meter_unknown;
     /* The handle is invalid after the MIG instance was destroyed: look it up each time. */
     if (meter->mig && !find_mig(meter, meter->gpu, meter->uuid))
         return;
@@ -214,4 +274,6 @@ void weft_meter_read(weft_meter *meter, weft_meter_reading *out)
     if (fn->nvmlDeviceGetUtilizationRates &&
         fn->nvmlDeviceGetUtilizationRates(meter->gpu, &busy) == 0)
         out->busy = busy.gpu * 1e-2;
+    read_clocks(meter, out);
+    read_errors(meter, out);
 }

@@ -5,7 +5,7 @@
 #ifndef WEFT_RUNTIME_MACHINE_NVML_API_H
 #define WEFT_RUNTIME_MACHINE_NVML_API_H
 
-typedef int weft_nvml_result; /* nvmlReturn_t */
+typedef unsigned int weft_nvml_result; /* nvmlReturn_t */
 
 enum {
     WEFT_NVML_SUCCESS = 0,
@@ -16,6 +16,7 @@ enum {
     WEFT_NVML_NOT_FOUND = 6,
     WEFT_NVML_INSUFFICIENT_SIZE = 7,
     WEFT_NVML_DRIVER_NOT_LOADED = 9,
+    WEFT_NVML_TIMEOUT = 10,
     WEFT_NVML_FUNCTION_NOT_FOUND = 13,
     WEFT_NVML_GPU_IS_LOST = 15,
     WEFT_NVML_LIB_RM_VERSION_MISMATCH = 18, /* library and kernel module differ */
@@ -38,6 +39,24 @@ enum {
     WEFT_NVML_GPM_METRICS = 98 /* size of the array in version 1 */
 };
 
+/* Kinds and periods of counters of memory errors. */
+enum {
+    WEFT_NVML_ECC_CORRECTED = 0,
+    WEFT_NVML_ECC_UNCORRECTED = 1,
+    WEFT_NVML_ECC_VOLATILE = 0 /* since the driver was loaded */
+};
+
+/* Reasons for clocks below their maximum, bits of nvmlDeviceGetCurrentClocksThrottleReasons. */
+enum {
+    WEFT_NVML_SLOW_SETTING = 0x2,     /* application clocks */
+    WEFT_NVML_SLOW_POWER_CAP = 0x4,   /* power limit, by the driver */
+    WEFT_NVML_SLOW_THERMAL = 0x20,    /* temperature, by the driver */
+    WEFT_NVML_SLOW_HW_THERMAL = 0x40, /* temperature, by the hardware */
+    WEFT_NVML_SLOW_POWER_BRAKE = 0x80 /* power supply */
+};
+
+enum { WEFT_NVML_EVENT_XID = 0x8 };
+
 /* Ids of GPM metrics: percent of the time between two samples. */
 enum {
     WEFT_NVML_GPM_SM_UTIL = 2,
@@ -54,6 +73,7 @@ typedef struct weft_nvml_device_st *weft_nvml_device; /* a GPU or a MIG device *
 typedef struct weft_nvml_gi_st *weft_nvml_gi;         /* GPU instance */
 typedef struct weft_nvml_ci_st *weft_nvml_ci;         /* compute instance */
 typedef struct weft_nvml_gpm_sample_st *weft_nvml_gpm_sample;
+typedef struct weft_nvml_events_st *weft_nvml_events; /* event set */
 
 typedef struct weft_nvml_memory { /* bytes */
     unsigned long long total, free, used;
@@ -100,6 +120,12 @@ typedef struct weft_nvml_ci_profile {
     unsigned int id, slices, count, sms;
     unsigned int copy_engines, decoders, encoders, jpegs, ofas;
 } weft_nvml_ci_profile;
+
+typedef struct weft_nvml_event {
+    weft_nvml_device device;
+    unsigned long long type, data; /* data: of WEFT_NVML_EVENT_XID, the number of the error */
+    unsigned int gi, ci;           /* ~0: no instance */
+} weft_nvml_event;
 
 typedef struct weft_nvml_gpm_support {
     unsigned int version, supported;

@@ -151,7 +151,7 @@ void weft_metrics__write_gpus(weft_metrics_meters *meters, const weft_router *ro
         if (meters->at[i].meter)
             weft_meter_read(meters->at[i].meter, r);
         else
-            *r = (weft_meter_reading){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+            *r = weft_meter_unknown;
     }
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         put_family(meters, i, false, out);

@@ -9,6 +9,12 @@
  *   unmig GPU GI                    both are destroyed
  *   power GPU MILLIWATT
  *   lost GPU                        every call on it returns GPU_IS_LOST
+ *   slow GPU REASONS                bits of nvmlDeviceGetCurrentClocksThrottleReasons
+ *   limit GPU MILLIWATT             power limit in force; the default is 700 W
+ *   ecc GPU CORRECTED UNCORRECTED   errors of memory
+ *   rows GPU PENDING FAILED         rows of memory that are replaced at the next reset, that cannot
+ * be mode GPU MODE                   compute mode xid GPU NUMBER                  an error, given
+ * once to each event set that waits for it
  *
  * Changes are appended as such lines, so that other processes see them. Without a file no driver is
  * loaded. WEFT_DOUBLE_NVML_USER=1: calls that need privileges are refused. Ids of instances are
@@ -21,7 +27,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { GPUS_MAX = 8, PROFILES = 10, INSTANCES_MAX = 256, SAMPLES_MAX = 64, MIG_SHOWN = 7 };
+enum {
+    GPUS_MAX = 8,
+    PROFILES = 10,
+    INSTANCES_MAX = 256,
+    SAMPLES_MAX = 64,
+    EVENTS_MAX = 16,
+    XIDS_MAX = 16,
+    MIG_SHOWN = 7
+};
 
 const char *const weft_double_library = "libnvidia-ml";
 
@@ -86,9 +100,17 @@ typedef struct instance {
 
 typedef struct gpu {
     const kind *kind;
-    unsigned mig, pending, milliwatt;
+    unsigned mig, pending, milliwatt, limit;
+    unsigned slow, corrected, uncorrected, rows_pending, rows_failed, mode;
+    unsigned xid[XIDS_MAX], n_xid;
     bool lost;
 } gpu;
+
+typedef struct events {
+    weft_nvml_device device;
+    unsigned seen; /* errors that were given */
+    bool used;
+} events;
 
 static struct {
     unsigned inits, n_gpu, n_instance, n_sample;
@@ -96,6 +118,7 @@ static struct {
     instance instance[INSTANCES_MAX];
     bool sample[SAMPLES_MAX];
     unsigned long long sample_us[SAMPLES_MAX];
+    events events[EVENTS_MAX];
     char driver[80];
     int cuda;
 } D;
@@ -121,7 +144,8 @@ static void take_gpu(const char *name, const char *mode)
             D.gpu[D.n_gpu++] = (gpu){.kind = &kinds[i],
                                      .mig = on,
                                      .pending = on || strcmp(mode, "pending") == 0,
-                                     .milliwatt = 100000};
+                                     .milliwatt = 100000,
+                                     .limit = 700000};
         }
 }
 
@@ -135,6 +159,31 @@ static void take_mig(unsigned g, unsigned id, unsigned start, bool has_ci)
                                           .start = start,
                                           .has_ci = has_ci};
     D.n_instance++;
+}
+
+static void take_health(const char *line)
+{
+    char word[16] = "";
+    unsigned i = 0, x = 0, y = 0;
+    int n = sscanf(line, "%15s %u %u %u", word, &i, &x, &y);
+    if (n < 3 || i >= D.n_gpu)
+        return;
+    gpu *g = &D.gpu[i];
+    if (strcmp(word, "slow") == 0) {
+        g->slow = x;
+    } else if (strcmp(word, "limit") == 0) {
+        g->limit = x;
+    } else if (strcmp(word, "mode") == 0) {
+        g->mode = x;
+    } else if (strcmp(word, "xid") == 0 && g->n_xid < XIDS_MAX) {
+        g->xid[g->n_xid++] = x;
+    } else if (strcmp(word, "ecc") == 0 && n == 4) {
+        g->corrected = x;
+        g->uncorrected = y;
+    } else if (strcmp(word, "rows") == 0 && n == 4) {
+        g->rows_pending = x;
+        g->rows_failed = y;
+    }
 }
 
 static void take_line(const char *line)
@@ -159,6 +208,8 @@ static void take_line(const char *line)
         D.gpu[x].milliwatt = y;
     else if (sscanf(line, "lost %u", &x) == 1 && x < D.n_gpu)
         D.gpu[x].lost = true;
+    else
+        take_health(line);
 }
 
 /* Reads the current file. Instances keep their index, so handles stay valid. */
@@ -285,6 +336,9 @@ weft_nvml_result nvmlShutdown(void)
     for (unsigned i = 0; i < SAMPLES_MAX && D.inits == 1; i++)
         if (D.sample[i])
             weft_double_mistake("nvmlShutdown with a GPM sample that was not freed");
+    for (unsigned i = 0; i < EVENTS_MAX && D.inits == 1; i++)
+        if (D.events[i].used)
+            weft_double_mistake("nvmlShutdown with an event set that was not freed");
     D.inits--;
     return WEFT_NVML_SUCCESS;
 }
@@ -389,10 +443,10 @@ weft_nvml_result nvmlDeviceGetNumGpuCores(weft_nvml_device device, unsigned int 
     return WEFT_NVML_SUCCESS;
 }
 
-weft_nvml_result nvmlDeviceGetComputeMode(weft_nvml_device device, int *mode)
+weft_nvml_result nvmlDeviceGetComputeMode(weft_nvml_device device, unsigned int *mode)
 {
     ENTER_GPU("nvmlDeviceGetComputeMode");
-    *mode = WEFT_NVML_COMPUTE_DEFAULT;
+    *mode = g->mode;
     return WEFT_NVML_SUCCESS;
 }
 
@@ -416,6 +470,14 @@ weft_nvml_result nvmlDeviceGetPowerUsage(weft_nvml_device device, unsigned int *
 weft_nvml_result nvmlDeviceGetEnforcedPowerLimit(weft_nvml_device device, unsigned int *milliwatt)
 {
     ENTER_GPU("nvmlDeviceGetEnforcedPowerLimit");
+    *milliwatt = g->limit;
+    return WEFT_NVML_SUCCESS;
+}
+
+weft_nvml_result nvmlDeviceGetPowerManagementDefaultLimit(weft_nvml_device device,
+                                                          unsigned int *milliwatt)
+{
+    ENTER_GPU("nvmlDeviceGetPowerManagementDefaultLimit");
     *milliwatt = 700000;
     return WEFT_NVML_SUCCESS;
 }
@@ -431,17 +493,123 @@ weft_nvml_result nvmlDeviceGetTotalEnergyConsumption(weft_nvml_device device,
     return WEFT_NVML_SUCCESS;
 }
 
-weft_nvml_result nvmlDeviceGetClockInfo(weft_nvml_device device, int type, unsigned int *mhz)
+weft_nvml_result nvmlDeviceGetClockInfo(weft_nvml_device device, unsigned int type,
+                                        unsigned int *mhz)
 {
     ENTER_GPU("nvmlDeviceGetClockInfo");
     *mhz = type == WEFT_NVML_CLOCK_SM ? 1500 : 3201;
     return WEFT_NVML_SUCCESS;
 }
 
-weft_nvml_result nvmlDeviceGetMaxClockInfo(weft_nvml_device device, int type, unsigned int *mhz)
+weft_nvml_result nvmlDeviceGetMaxClockInfo(weft_nvml_device device, unsigned int type,
+                                           unsigned int *mhz)
 {
     ENTER_GPU("nvmlDeviceGetMaxClockInfo");
     *mhz = type == WEFT_NVML_CLOCK_SM ? 1980 : 3201;
+    return WEFT_NVML_SUCCESS;
+}
+
+/* -- Health ------------------------------------------------------------------------------------ */
+
+weft_nvml_result nvmlDeviceGetPersistenceMode(weft_nvml_device device, unsigned int *mode)
+{
+    ENTER_GPU("nvmlDeviceGetPersistenceMode");
+    *mode = g->kind->cc_major >= 8;
+    return WEFT_NVML_SUCCESS;
+}
+
+weft_nvml_result nvmlDeviceGetCurrentClocksThrottleReasons(weft_nvml_device device,
+                                                           unsigned long long *reasons)
+{
+    ENTER_GPU("nvmlDeviceGetCurrentClocksThrottleReasons");
+    *reasons = g->slow;
+    return WEFT_NVML_SUCCESS;
+}
+
+weft_nvml_result nvmlDeviceGetTotalEccErrors(weft_nvml_device device, unsigned int which,
+                                             unsigned int period, unsigned long long *count)
+{
+    ENTER_GPU("nvmlDeviceGetTotalEccErrors");
+    if (which > WEFT_NVML_ECC_UNCORRECTED || period != WEFT_NVML_ECC_VOLATILE)
+        return WEFT_NVML_INVALID_ARGUMENT;
+    *count = which == WEFT_NVML_ECC_CORRECTED ? g->corrected : g->uncorrected;
+    return WEFT_NVML_SUCCESS;
+}
+
+weft_nvml_result nvmlDeviceGetRemappedRows(weft_nvml_device device, unsigned int *corrected,
+                                           unsigned int *uncorrected, unsigned int *pending,
+                                           unsigned int *failed)
+{
+    ENTER_GPU("nvmlDeviceGetRemappedRows");
+    if (g->kind->cc_major < 8)
+        return WEFT_NVML_NOT_SUPPORTED;
+    *corrected = *uncorrected = 0;
+    *pending = g->rows_pending;
+    *failed = g->rows_failed;
+    return WEFT_NVML_SUCCESS;
+}
+
+/* -- Events ------------------------------------------------------------------------------------ */
+
+static events *as_events(const char *call, const void *handle)
+{
+    for (unsigned i = 0; i < EVENTS_MAX; i++)
+        if (handle == &D.events[i] && D.events[i].used)
+            return &D.events[i];
+    weft_double_mistake("%s: not an event set", call);
+    return NULL;
+}
+
+weft_nvml_result nvmlEventSetCreate(weft_nvml_events *out)
+{
+    ENTER("nvmlEventSetCreate");
+    for (unsigned i = 0; i < EVENTS_MAX; i++)
+        if (!D.events[i].used) {
+            D.events[i] = (events){.used = true};
+            *out = (weft_nvml_events)(void *)&D.events[i];
+            return WEFT_NVML_SUCCESS;
+        }
+    return WEFT_NVML_INSUFFICIENT_RESOURCES;
+}
+
+weft_nvml_result nvmlEventSetFree(weft_nvml_events set)
+{
+    ENTER("nvmlEventSetFree");
+    events *e = as_events("nvmlEventSetFree", set);
+    if (!e)
+        return WEFT_NVML_INVALID_ARGUMENT;
+    e->used = false;
+    return WEFT_NVML_SUCCESS;
+}
+
+/* Errors from before do not count. One GPU for each set. */
+weft_nvml_result nvmlDeviceRegisterEvents(weft_nvml_device device, unsigned long long types,
+                                          weft_nvml_events set)
+{
+    ENTER_GPU("nvmlDeviceRegisterEvents");
+    events *e = as_events("nvmlDeviceRegisterEvents", set);
+    if (!e || types != WEFT_NVML_EVENT_XID)
+        return WEFT_NVML_INVALID_ARGUMENT;
+    e->device = device;
+    e->seen = g->n_xid;
+    return WEFT_NVML_SUCCESS;
+}
+
+weft_nvml_result nvmlEventSetWait_v2(weft_nvml_events set, weft_nvml_event *event,
+                                     unsigned int timeout_ms)
+{
+    ENTER("nvmlEventSetWait_v2");
+    events *e = as_events("nvmlEventSetWait_v2", set);
+    const gpu *g = e ? as_gpu(e->device) : NULL;
+    if (!g || timeout_ms)
+        return WEFT_NVML_INVALID_ARGUMENT;
+    if (e->seen >= g->n_xid)
+        return WEFT_NVML_TIMEOUT;
+    *event = (weft_nvml_event){.device = e->device,
+                               .type = WEFT_NVML_EVENT_XID,
+                               .data = g->xid[e->seen++],
+                               .gi = ~0u,
+                               .ci = ~0u};
     return WEFT_NVML_SUCCESS;
 }
 

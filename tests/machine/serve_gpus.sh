@@ -141,11 +141,28 @@ has scraped "weft_slice_losses_total{slice=\"GPU 1 3g.71gb at slot 0\"} 0"
 lacks scraped weft_gpu_busy_ratio # not told under MIG
 lacks scraped nv_gpu
 grep -q '^weft_gpu_energy_joules_total{gpu="'$gpu'"} [0-9]' scraped || die "$(shown scraped)"
+has scraped "weft_gpu_sm_clock_hertz{gpu=\"$gpu\"} 1500000000"
+has scraped "weft_gpu_slowed_by_power{gpu=\"$gpu\"} 0"
+has scraped "weft_gpu_xid_errors_total{gpu=\"$gpu\"} 0"
 if command -v promtool >/dev/null; then
     expect 0 promtool check metrics <scraped
 fi
 curl -fsS "http://127.0.0.1:$http/v2/health/ready" >health || die "not ready"
 has health '{"slice":"GPU 1 3g.71gb at slot 0","ready":true,"lost":false,"why":""}'
+
+# A GPU that its power limit slows down, with errors of memory and two errors of the driver.
+cp machine kept
+printf 'slow 1 %d\necc 1 3 1\nxid 1 31\nxid 1 79\n' 0x4 >>machine
+scrape
+has scraped "weft_gpu_slowed_by_power{gpu=\"$gpu\"} 1"
+has scraped "weft_gpu_slowed_by_heat{gpu=\"$gpu\"} 0"
+has scraped "weft_gpu_ecc_corrected_total{gpu=\"$gpu\"} 3"
+has scraped "weft_gpu_ecc_uncorrected_total{gpu=\"$gpu\"} 1"
+has scraped "weft_gpu_xid_errors_total{gpu=\"$gpu\"} 2"
+has scraped "weft_gpu_last_xid{gpu=\"$gpu\"} 79"
+scrape
+has scraped "weft_gpu_xid_errors_total{gpu=\"$gpu\"} 2"
+cp kept machine
 
 # A destroyed instance is left out of the metrics, and its handle is not used.
 cp machine kept
