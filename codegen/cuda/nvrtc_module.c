@@ -42,10 +42,9 @@ static const weft_dynlib_symbol symbols[] = {
 };
 
 static const char *const library_names[] = {
-    "libnvrtc.so.13",
-    "libnvrtc.so.12",
-    "/usr/local/cuda/lib64/libnvrtc.so.13",
-    "/usr/local/cuda/lib64/libnvrtc.so.12",
+#define NAME(name) name,
+#include "base/nvrtc_names.def"
+#undef NAME
 };
 
 weft_err weft_nvrtc__open(weft_diag *diag, weft_nvrtc *out)

@@ -93,6 +93,24 @@ WEFT_MUST_USE weft_err weft_machine_read(weft_arena *arena, weft_diag *diag, wef
 void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
                               const char *const **out, size_t *out_n);
 
+/* -- NVIDIA's libraries (machine_libraries.c) ----------------------------------------------- */
+
+typedef struct weft_machine_library {
+    char version[32];  /* as the library tells it; "": unknown */
+    char why_not[256]; /* why it cannot be used; "": it can */
+} weft_machine_library;
+
+typedef struct weft_machine_libraries {
+    weft_machine_library cuda; /* the driver; version: of CUDA */
+    bool graphs, green;        /* the driver has the functions of graphs, of green contexts */
+    uint32_t n_device;         /* devices that CUDA shows to this process */
+    char why_no_device[256];   /* why CUDA does not start; "": it does */
+    weft_machine_library cublaslt, cupti;
+} weft_machine_libraries;
+
+/* Loads them, and starts CUDA. That a library is missing is no error. */
+WEFT_MUST_USE weft_err weft_machine_find_libraries(weft_machine_libraries *out);
+
 /* -- MIG (machine_mig.c) -------------------------------------------------------------------- */
 
 typedef struct weft_machine_mig_want {

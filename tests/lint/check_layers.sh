@@ -72,10 +72,10 @@ rooms_below() {
     runtime/server) echo session machine ;;
     tools/common) echo ;;
     tools/front | tools/profile) echo common ;;
-    tools/report) echo common ;;
+    tools/report | tools/doctor) echo common ;;
     tools/compiler) echo common profile report ;;
     tools/planner) echo common profile ;;
-    tools/server) echo common ;;
+    tools/server) echo common doctor ;;
     codegen/cuda) echo ;;
     esac
 }
@@ -109,6 +109,7 @@ check_room() { # FILE LINE HEADER
     # What a program links decides what its room may include.
     case "$room:${3%%/*}" in
     tools/server:frontend | tools/server:passes | tools/server:codegen | tools/server:estimator | \
+        tools/doctor:frontend | tools/doctor:passes | tools/doctor:codegen | tools/doctor:estimator | \
         tools/planner:codegen | tools/planner:runtime | \
         tools/common:frontend | tools/common:passes | tools/common:codegen | tools/common:estimator | \
         tools/common:runtime)

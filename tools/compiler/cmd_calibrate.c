@@ -24,7 +24,7 @@ typedef struct options {
 /* Makes the folders of a path that are missing. */
 static weft_err make_folders(const char *path, weft_diag *diag)
 {
-    char copy[WEFT_MACHINE_PATH_MAX];
+    char copy[WEFT_TOOL_MACHINE_PATH_MAX];
     snprintf(copy, sizeof copy, "%s", path);
     for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;

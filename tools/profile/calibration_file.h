@@ -3,9 +3,7 @@
 #define WEFT_TOOLS_CALIBRATION_FILE_H
 
 #include "estimator/estimator.h"
-
-/* Version of the form; a machine's calibration of another one is not used. */
-enum { WEFT_CALIBRATION_VERSION = 2 };
+#include "tools/common/machine_file.h"
 
 /* Writes a table `key,value` with an explaining comment; docs/estimate-json.md has the keys. */
 WEFT_MUST_USE weft_err weft_tool_calibration_save(const weft_calibration *c, const char *path,
