@@ -54,37 +54,23 @@ static weft_err read_plan(const char *path, weft_arena *arena, weft_diag *diag, 
     return err;
 }
 
-/* Profile of a model: recorded if the set has one; else estimated if there is a fleet; else
- * empty, and the times follow from the plan. */
-static weft_err profile_model(options *o, const inputs *in, const weft_set_model *model,
-                              weft_arena *arena, weft_diag *diag, weft_profile *out)
-{
-    const weft_slice *slice = NULL;
-    size_t n_slice = 0;
-    bool found = false;
-    if (model->profile || o->fleet)
-        WEFT_TRY(weft_tool_recorded_profile(&in->set, model, arena, diag, &found, out));
-    if (found || !o->fleet)
-        return WEFT_ERR_OK;
-    WEFT_TRY(weft_tool_fleet_slices(&in->fleet, true, arena, diag, &slice, &n_slice));
-    weft_err err =
-        weft_tool_profile_model(&o->pipeline, model, slice, n_slice, NULL, arena, diag, out);
-    weft_tool_progress(NULL);
-    return err;
-}
-
 /* Replaces the models of the plan by those of the set, with its SLOs and rates. */
 static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs *in)
 {
     WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
     weft_demand *demand = weft_arena_array(arena, in->set.n_model + 1, sizeof *demand);
+    weft_profile *profile = weft_arena_array(arena, in->set.n_model + 1, sizeof *profile);
+    weft_tool_profile_sources from = {.pipeline = &o->pipeline};
+    if (o->fleet) /* else the times follow from the plan */
+        WEFT_TRY(weft_tool_fleet_slices(&in->fleet, true, arena, diag, &from.slice, &from.n_slice));
+    WEFT_TRY(weft_tool_set_profiles(&in->set, &from, arena, diag, profile));
     for (size_t i = 0; i < in->set.n_model; i++) {
         const weft_set_model *model = &in->set.model[i];
         demand[i] = (weft_demand){.model = model->name,
                                   .slo_us = model->slo_us,
                                   .rate_per_s = model->rate_per_s,
-                                  .admit_by_slo = model->admit_by_slo};
-        WEFT_TRY(profile_model(o, in, model, arena, diag, &demand[i].profile));
+                                  .admit_by_slo = model->admit_by_slo,
+                                  .profile = profile[i]};
     }
     in->demands = (weft_demands){demand, in->set.n_model};
     in->problem.app = in->set.app;

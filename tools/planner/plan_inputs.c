@@ -18,21 +18,6 @@ enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
 
 /* -- Profiles of the set ---------------------------------------------------------------------- */
 
-/* Profile of a model: that of --bundle, else recorded if the set has a profile or a bundle, else
- * estimated. */
-static weft_err profile_model(weft_plan_options *o, const weft_set *set,
-                              const weft_set_model *model, const weft_slice *slice, size_t n_slice,
-                              weft_arena *arena, weft_diag *diag, weft_profile *out)
-{
-    bool found;
-    if (o->bundle)
-        return weft_tool_bundle_profile(o->bundle, model->name, arena, diag, out);
-    WEFT_TRY(weft_tool_recorded_profile(set, model, arena, diag, &found, out));
-    return found ? WEFT_ERR_OK
-                 : weft_tool_profile_model(&o->pipeline, model, slice, n_slice, &o->profile, arena,
-                                           diag, out);
-}
-
 /* The times of MPS shares become those on an idle device, where these and the use over time are
  * known. */
 static void take_idle_times(weft_profile *profile, weft_arena *arena)
@@ -136,19 +121,24 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
     bool idle = o->interference.over_time; /* what the others take is then known */
     WEFT_TRY(weft_tool_fleet_slices(&all, !idle, arena, diag, &slice, &n_slice));
     add_bandwidths(&in->fleet, arena);
+    const weft_tool_profile_sources from = {.bundle = o->bundle,
+                                            .pipeline = &o->pipeline,
+                                            .slice = slice,
+                                            .n_slice = n_slice,
+                                            .options = &o->profile};
     weft_demand *demand = weft_arena_array(arena, in->set.n_model, sizeof *demand);
+    weft_profile *profile = weft_arena_array(arena, in->set.n_model, sizeof *profile);
+    WEFT_TRY(weft_tool_set_profiles(&in->set, &from, arena, diag, profile));
     for (size_t i = 0; i < in->set.n_model; i++) {
         const weft_set_model *model = &in->set.model[i];
         demand[i] = (weft_demand){.model = model->name,
                                   .slo_us = model->slo_us,
                                   .rate_per_s = model->rate_per_s,
-                                  .admit_by_slo = model->admit_by_slo};
-        WEFT_TRY(
-            profile_model(o, &in->set, model, slice, n_slice, arena, diag, &demand[i].profile));
+                                  .admit_by_slo = model->admit_by_slo,
+                                  .profile = profile[i]};
         if (idle)
             take_idle_times(&demand[i].profile, arena);
     }
-    weft_tool_progress(NULL);
     weft_tool_families families = {0};
     WEFT_TRY(o->bundle ? weft_tool_bundle_families(&in->set, o->bundle, arena, diag, &families)
                        : weft_tool_set_families(&in->set, arena, diag, &families));

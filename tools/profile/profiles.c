@@ -1,7 +1,6 @@
-/* Estimated profiles of models over slices and batch sizes, and profiles recorded in files. */
+/* Estimated profiles of models over slices and batch sizes. */
 #include "tools/profile/profiles.h"
 
-#include "ir/bundle.h"
 #include "tools/profile/set_import.h"
 
 #include <string.h>
@@ -283,108 +282,4 @@ weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *dia
     *out = list.slices.at;
     *out_n = list.slices.len;
     return WEFT_ERR_OK;
-}
-
-/* -- Recorded profiles ------------------------------------------------------------------------ */
-
-static weft_profile copy_points(const weft_profile *from, weft_arena *arena)
-{
-    weft_profile_point *point = weft_arena_array(arena, from->n + 1, sizeof *point);
-    memcpy(point, from->point, from->n * sizeof *point);
-    return (weft_profile){.point = point, .n = from->n, .host_us = from->host_us};
-}
-
-weft_err weft_tool_bundle_profile(const char *path, const char *model, weft_arena *arena,
-                                  weft_diag *diag, weft_profile *out)
-{
-    weft_where where = {.file = path, .item = model};
-    weft_bundle *bundle = NULL;
-    weft_err err = WEFT_ERR_OK;
-    WEFT_TRY(weft_bundle_open(path, diag, &bundle));
-    const weft_bundle_program *p = weft_bundle_find(bundle, model);
-    if (!p && bundle->n_program == 1)
-        p = &bundle->program[0];
-    if (!p)
-        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no such model");
-    else if (p->profile.n == 0)
-        err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "the bundle has no profile of it");
-    else
-        *out = copy_points(&p->profile, arena);
-    weft_bundle_close(bundle);
-    return err;
-}
-
-/* The family of a joint program; false: the set lacks one of its models, or it has no profile. */
-static bool read_family(const weft_set *set, const weft_bundle *b, const weft_bundle_program *joint,
-                        weft_arena *arena, weft_family *out)
-{
-    const char **model = weft_arena_array(arena, joint->n_part, sizeof *model);
-    for (uint32_t k = 0; k < joint->n_part; k++) {
-        const char *name = b->program[joint->part[k].program].name;
-        size_t i = 0;
-        while (i < set->n_model && strcmp(set->model[i].name, name) != 0)
-            i++;
-        if (i == set->n_model)
-            return false;
-        model[k] = set->model[i].name;
-    }
-    *out = (weft_family){.name = weft_family_name(model, joint->n_part, arena),
-                         .model = model,
-                         .n = joint->n_part,
-                         .profile = copy_points(&joint->profile, arena)};
-    return joint->profile.n > 0 && strlen(out->name) <= WEFT_FAMILY_NAME_MAX;
-}
-
-weft_err weft_tool_bundle_families(const weft_set *set, const char *path, weft_arena *arena,
-                                   weft_diag *diag, weft_tool_families *out)
-{
-    weft_bundle *b = NULL;
-    WEFT_TRY(weft_bundle_open(path, diag, &b));
-    for (uint32_t i = 0; i < b->n_joint; i++) {
-        weft_family family;
-        if (read_family(set, b, &b->program[b->n_program + i], arena, &family))
-            WEFT_VEC_PUSH(arena, out, family);
-    }
-    weft_bundle_close(b);
-    return WEFT_ERR_OK;
-}
-
-/* NULL: it has heads and no profile. */
-static const char *recorded_path(const weft_set_model *model)
-{
-    return model->profile ? model->profile : model->file;
-}
-
-weft_err weft_tool_set_families(const weft_set *set, weft_arena *arena, weft_diag *diag,
-                                weft_tool_families *out)
-{
-    for (size_t i = 0; i < set->n_model; i++) {
-        const char *path = recorded_path(&set->model[i]);
-        weft_file_kind kind = WEFT_FILE_TEXT;
-        size_t k = 0;
-        while (k < i && !(path && recorded_path(&set->model[k]) &&
-                          strcmp(recorded_path(&set->model[k]), path) == 0))
-            k++;
-        if (path)
-            WEFT_TRY(weft_tool_sniff(path, diag, &kind));
-        if (k == i && kind == WEFT_FILE_BUNDLE)
-            WEFT_TRY(weft_tool_bundle_families(set, path, arena, diag, out));
-    }
-    return WEFT_ERR_OK;
-}
-
-weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
-                                    weft_arena *arena, weft_diag *diag, bool *found,
-                                    weft_profile *out)
-{
-    const char *path = recorded_path(model);
-    weft_file_kind kind = WEFT_FILE_TEXT;
-    *found = model->profile != NULL;
-    if (path)
-        WEFT_TRY(weft_tool_sniff(path, diag, &kind));
-    if (kind != WEFT_FILE_BUNDLE)
-        return *found ? weft_profile_load(path, set->profile_layout, model->name, arena, diag, out)
-                      : WEFT_ERR_OK;
-    *found = true;
-    return weft_tool_bundle_profile(path, model->name, arena, diag, out);
 }

@@ -50,16 +50,22 @@ WEFT_MUST_USE weft_err weft_tool_profile_model(const weft_tool_pipeline *pipelin
                                                const weft_tool_profile_options *options,
                                                weft_arena *arena, weft_diag *diag,
                                                weft_profile *out);
-/* Reads the recorded profile of a model of a set: its `profile` (a CSV or a bundle), or a bundle
- * as its `file`. *found false: there is none, it has to be estimated. */
-WEFT_MUST_USE weft_err weft_tool_recorded_profile(const weft_set *set, const weft_set_model *model,
-                                                  weft_arena *arena, weft_diag *diag, bool *found,
-                                                  weft_profile *out);
+/* Where the profiles of a set come from. */
+typedef struct weft_tool_profile_sources {
+    const char *bundle; /* has those of all models; NULL: as the set says */
+    const weft_tool_pipeline *pipeline;
+    /* Models without a recorded profile are estimated for these. None: they get no points. */
+    const weft_slice *slice;
+    size_t n_slice;
+    const weft_tool_profile_options *options; /* NULL: the defaults */
+} weft_tool_profile_sources;
 
-/* Reads the profile of a model in a bundle, or in one with this model only, under any name. */
-WEFT_MUST_USE weft_err weft_tool_bundle_profile(const char *path, const char *model,
-                                                weft_arena *arena, weft_diag *diag,
-                                                weft_profile *out);
+/* The profile of each model of a set, in order: recorded in its `profile` (a CSV or a bundle) or in
+ * a bundle as its `file`, else estimated. Models may share the points of one profile. */
+WEFT_MUST_USE weft_err weft_tool_set_profiles(const weft_set *set,
+                                              const weft_tool_profile_sources *from,
+                                              weft_arena *arena, weft_diag *diag,
+                                              weft_profile *out);
 /* Adds the families of a bundle: its joint programs that have a profile and whose models are all in
  * the set. */
 typedef WEFT_VEC(weft_family) weft_tool_families;
