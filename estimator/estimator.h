@@ -46,6 +46,7 @@ typedef struct weft_slice {
     uint32_t bandwidth_units; /* MPS share: units among which the bandwidth is shared; else 0 */
     uint64_t cache_bytes;
     uint64_t mem_bytes; /* 0: not known */
+    bool crowded;       /* weft_slice_crowd has changed it */
 } weft_slice;
 
 /* Finds a slice by name: "" (the whole GPU), "1g.18gb" (MIG), "40%" (MPS: at most 40 % of the SMs,

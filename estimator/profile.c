@@ -5,9 +5,19 @@
  * contention.c. */
 #include "estimator/estimator_int.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static const uint32_t one_process = 1;
+
+/* Estimates of the runs on one slice, by number of processes. */
+typedef struct slice_times {
+    const weft_workload *work;
+    const weft_estimate_options *options;
+    const uint32_t *procs;
+    uint32_t batch;
+    size_t n_procs;
+} slice_times;
 
 /* What an execution uses over time, as parts of the whole device; zeroes if it takes no time. */
 static weft_usehist make_use(const weft_slice *slice, const weft_estimate *e)
@@ -47,6 +57,41 @@ static weft_err make_point(const weft_slice *slice, uint32_t batch, uint32_t pro
     return WEFT_ERR_OK;
 }
 
+/* Points of one slice, alone on it or beside others that use their parts. */
+static weft_err make_points(const slice_times *t, const weft_slice *slice, weft_arena *arena,
+                            weft_diag *diag, weft_profile_point *out)
+{
+    weft_estimate e;
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    WEFT_TRY(weft_estimate_workload(t->work, slice, t->options, arena, diag, &e));
+    weft_contender alone = weft_contention_demand(&e, slice);
+    weft_usehist use = make_use(slice, &e);
+    for (size_t p = 0; p < t->n_procs; p++) {
+        WEFT_TRY(make_point(slice, t->batch, t->procs[p], &e, &alone, diag, &out[p]));
+        if (t->procs[p] == 1)
+            out[p].use = use;
+    }
+    weft_arena_reset(arena, mark);
+    return WEFT_ERR_OK;
+}
+
+/* Adds time and use with the rest of the device idle to the points of a crowded slice. */
+static weft_err add_idle(const slice_times *t, const weft_slice *slice, weft_arena *arena,
+                         weft_diag *diag, weft_profile_point *point)
+{
+    weft_slice idle;
+    weft_arena_mark mark = weft_arena_get_mark(arena);
+    weft_profile_point *beside = weft_arena_array(arena, t->n_procs, sizeof *beside);
+    WEFT_TRY(weft_slice_make(slice->gpu->name, slice->name, diag, &idle));
+    WEFT_TRY(make_points(t, &idle, arena, diag, beside));
+    for (size_t p = 0; p < t->n_procs; p++) {
+        point[p].idle_us = fmin(beside[p].cost.time_us, point[p].cost.time_us);
+        point[p].use = beside[p].use;
+    }
+    weft_arena_reset(arena, mark);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                const uint32_t *batch, size_t n_batch, const uint32_t *procs,
                                size_t n_procs, const weft_estimate_options *options,
@@ -65,19 +110,12 @@ weft_err weft_estimate_profile(weft_graph *g, const weft_slice *slice, size_t n_
         weft_arena_mark mark = weft_arena_get_mark(arena);
         WEFT_TRY(weft_estimate_symbols(g, batch[b], diag, symbol));
         WEFT_TRY(weft_workload_make(g, symbol, options, arena, diag, &work));
+        const slice_times t = {&work, options, procs, batch[b], n_procs};
         for (size_t s = 0; s < n_slice; s++) {
-            weft_estimate e;
-            weft_arena_mark inner = weft_arena_get_mark(arena);
-            WEFT_TRY(weft_estimate_workload(&work, &slice[s], options, arena, diag, &e));
-            weft_contender alone = weft_contention_demand(&e, &slice[s]);
-            weft_usehist use = make_use(&slice[s], &e);
-            for (size_t p = 0; p < n_procs; p++) {
-                weft_profile_point *to = &point[(s * n_batch + b) * n_procs + p];
-                WEFT_TRY(make_point(&slice[s], batch[b], procs[p], &e, &alone, diag, to));
-                if (procs[p] == 1)
-                    to->use = use;
-            }
-            weft_arena_reset(arena, inner);
+            weft_profile_point *to = &point[(s * n_batch + b) * n_procs];
+            WEFT_TRY(make_points(&t, &slice[s], arena, diag, to));
+            if (slice[s].crowded)
+                WEFT_TRY(add_idle(&t, &slice[s], arena, diag, to));
         }
         weft_arena_reset(arena, mark);
     }

@@ -522,6 +522,7 @@ static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
     p->batch = m->batch;
     p->procs = m->procs;
     p->throughput_per_s = m->throughput_per_s;
+    p->idle_us = m->idle_us;
     p->cost = (weft_cost){.time_us = m->time_us,
                           .time_p5_us = m->time_p5_us,
                           .time_p95_us = m->time_p95_us,
@@ -537,7 +538,7 @@ static bool read_point(const Weft__Bundle__Point *m, weft_profile_point *p)
            is_amount(p->cost.creq) && is_amount(p->cost.bandwidth_gbps) &&
            is_amount(p->cost.energy_j) && is_amount(p->cost.expected_error) &&
            is_amount(p->cost.time_p5_us) && is_amount(p->cost.time_p95_us) &&
-           read_use(&m->use, &p->use);
+           is_amount(p->idle_us) && p->idle_us <= p->cost.time_us && read_use(&m->use, &p->use);
 }
 
 static weft_err read_profile(weft_bundle__reader *r, const Weft__Bundle__Program *m)

@@ -301,6 +301,7 @@ static void put_profile(writer *w, const weft_profile *profile, Weft__Bundle__Pr
         m->expected_error = p->cost.expected_error;
         m->time_p5_us = p->cost.time_p5_us;
         m->time_p95_us = p->cost.time_p95_us;
+        m->idle_us = p->idle_us;
         m->source = borrow(p->cost.source);
         if (weft_usehist_is_known(&p->use))
             m->use = (ProtobufCBinaryData){sizeof p->use.part, (uint8_t *)p->use.part};

@@ -99,6 +99,19 @@ typedef enum weft_arrival_kind {
 const char *weft_arrival_kind_name(weft_arrival_kind kind); /* "poisson", "bursty", "constant" */
 bool weft_arrival_kind_parse(const char *text, weft_arrival_kind *out);
 
+enum { WEFT_INTERFERENCE_MAX = 1000000 }; /* of a coefficient */
+
+/* Interference of models that run at the same time on one device or MIG instance.
+ * A model is slowed down by the factor
+ * max(1, c[0] l2_own + c[1] l2_other + c[2] dram_own + c[3] dram_other + c[4]); utilisations, 0..1,
+ * are those of each model alone on its share (gpulet, ATC'22). Zeroes: no interference; times are
+ * those of the profiles. */
+typedef struct weft_interference {
+    double c[5];
+    bool over_time; /* instead: by the bandwidth that each uses over time */
+    bool mean;      /* over_time: each as if it used its mean all the time */
+} weft_interference;
+
 /* Constraints on plans. Zero-initialised: the defaults. */
 typedef struct weft_rules {
     weft_latency_rule latency;
@@ -108,6 +121,7 @@ typedef struct weft_rules {
     bool oversubscribe; /* the MPS shares of a device may sum to more than 100 % */
     double mem_reserve; /* part of each memory that stays free; at least 0, below 1 */
     double confidence;  /* that no execution takes longer than planned; 0: times as in profiles */
+    weft_interference interference;
     /* Rule `queue` only. */
     weft_arrival_kind arrivals;
     double quantile; /* of the requests that keep their SLO; 0: 0.99 */
@@ -126,16 +140,6 @@ typedef enum weft_goal {
 
 const char *weft_goal_name(weft_goal goal); /* "cost", "goodput", "carbon" */
 bool weft_goal_parse(const char *text, weft_goal *out);
-
-/* Interference of models that run at the same time on one device or MIG instance.
- * A model is slowed down by the factor
- * max(1, c[0] l2_own + c[1] l2_other + c[2] dram_own + c[3] dram_other + c[4]); utilisations, 0..1,
- * are those of each model alone on its share (gpulet, ATC'22). Zeroes: no interference. */
-typedef struct weft_interference {
-    double c[5];
-    bool over_time; /* instead: by the bandwidth that each uses over time */
-    bool mean;      /* over_time: each as if it used its mean all the time */
-} weft_interference;
 
 /* An integer program: minimise cost * x subject to row_lo <= A x <= row_hi, 0 <= x <= upper, x
  * integer. A is stored by columns: the entries of column c are (row[i], coeff[i]) for i from
@@ -170,7 +174,6 @@ typedef struct weft_problem {
     const weft_fleet *fleet;
     weft_rules rules;
     weft_goal goal;
-    weft_interference interference;
     const weft_set_app *app; /* tasks with several model variants */
     size_t n_app;
     const weft_family *family; /* what may be placed as one; none in a grouped problem */
@@ -188,6 +191,11 @@ typedef struct weft_problem {
  * messages. */
 WEFT_MUST_USE weft_err weft_profile_load(const char *path, const char *layout, const char *model,
                                          weft_arena *arena, weft_diag *diag, weft_profile *out);
+/* The profile as the interference of the rules takes it: with interference over time, the times of
+ * MPS shares become those on an idle device, where these are known. Problems with such rules have
+ * profiles of this kind. */
+weft_profile weft_interference_times(const weft_profile *profile, const weft_interference *coeff,
+                                     weft_arena *arena);
 
 /* -- Placements ----------------------------------------------------------------------------- */
 

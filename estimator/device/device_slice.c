@@ -131,6 +131,7 @@ void weft_slice_crowd(weft_slice *slice)
     slice->cache_gbps *= part / drawn;
     slice->cache_bytes = (uint64_t)((double)slice->cache_bytes * part);
     slice->bandwidth_units = 0;
+    slice->crowded = true;
 }
 
 /* -- Parts and wholes ------------------------------------------------------------------------- */

@@ -53,11 +53,13 @@ bool weft_interference__any(const weft_interference *coeff)
 static void list_levels(const weft_interference *coeff, const weft_pressure *p,
                         double out[WEFT_USEHIST_LEVELS])
 {
-    if (!coeff->mean && p->use && weft_usehist_is_known(p->use)) {
+    bool known = p->use && weft_usehist_is_known(p->use);
+    if (!coeff->mean && known) {
         weft_usehist_levels(p->use, WEFT_USEHIST_BANDWIDTH, out);
         return;
     }
-    double x = p->dram > 0 ? p->dram * TOP : TOP;
+    double mean = known ? weft_usehist_mean(p->use, WEFT_USEHIST_BANDWIDTH) : p->dram;
+    double x = mean > 0 ? mean * TOP : TOP;
     int below = x >= TOP ? TOP - 1 : (int)x;
     memset(out, 0, WEFT_USEHIST_LEVELS * sizeof *out);
     out[below] = below + 1 - x;
@@ -91,6 +93,30 @@ static double factor_over_time(const weft_interference *coeff, weft_pressure own
         for (int k = 0; k <= others->top && level[i] > 0; k++)
             sum += level[i] * others->band[k] * fmax(1, (double)(i + k) / TOP);
     return others->top > 0 ? fmax(1, level[0] + sum) : 1;
+}
+
+weft_profile weft_interference_times(const weft_profile *profile, const weft_interference *coeff,
+                                     weft_arena *arena)
+{
+    weft_profile out = *profile;
+    if (!coeff->over_time)
+        return out;
+    weft_profile_point *point = weft_arena_array(arena, profile->n + 1, sizeof *point);
+    for (size_t i = 0; i < profile->n; i++) {
+        weft_profile_point *p = &point[i];
+        *p = profile->point[i];
+        double part = p->idle_us / p->cost.time_us;
+        if (!strchr(p->slice, '%') || !(part > 0))
+            continue;
+        p->cost.time_us *= part;
+        p->cost.time_p5_us *= part;
+        p->cost.time_p95_us *= part;
+        p->throughput_per_s /= part;
+        p->cost.bandwidth_gbps /= part; /* as many bytes */
+        p->idle_us = p->cost.time_us;   /* once more, nothing changes */
+    }
+    out.point = point;
+    return out;
 }
 
 double weft_interference__factor(const weft_interference *coeff, weft_pressure own,

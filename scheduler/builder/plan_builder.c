@@ -347,7 +347,7 @@ static bool fits_wish(void *user, uint32_t device, int32_t start)
     if (!weft_builder__fits(w->look, &w->look->devices.at[device], o, start, &at))
         return false;
     if (!w->builder || !weft_builder__has_neighbours(&o->spec) ||
-        !weft_interference__any(&w->look->problem->interference))
+        !weft_interference__any(&w->look->problem->rules.interference))
         return true;
     uint32_t mark = weft_builder__mark(w->builder);
     push_slice(w->builder, device, at, w->member);

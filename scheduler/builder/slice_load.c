@@ -38,7 +38,7 @@ static weft_pressure_sum sum_neighbours(const weft_builder *builder,
         const weft_builder_slice *other = &builder->slices.at[i];
         if (!are_neighbours(slice, other))
             continue;
-        weft_interference__add(&builder->problem->interference, weft_builder__pressure(other),
+        weft_interference__add(&builder->problem->rules.interference, weft_builder__pressure(other),
                                &sum);
     }
     return sum;
@@ -47,7 +47,7 @@ static weft_pressure_sum sum_neighbours(const weft_builder *builder,
 static double slowdown_of(const weft_builder *builder, const weft_builder_slice *slice,
                           const weft_member *member)
 {
-    const weft_interference *coeff = &builder->problem->interference;
+    const weft_interference *coeff = &builder->problem->rules.interference;
     if (!weft_builder__has_neighbours(&slice->spec) || !weft_interference__any(coeff))
         return 1;
     weft_pressure_sum others = sum_neighbours(builder, slice);
@@ -103,7 +103,7 @@ bool weft_builder__keeps_slos(const weft_builder *builder, uint32_t index)
     if (!keeps_slos(builder, slice))
         return false;
     if (!weft_builder__has_neighbours(&slice->spec) ||
-        !weft_interference__any(&builder->problem->interference))
+        !weft_interference__any(&builder->problem->rules.interference))
         return true;
     for (uint32_t i = builder->devices.at[slice->device].last; i != UINT32_MAX;
          i = builder->slices.at[i].before)

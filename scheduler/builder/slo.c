@@ -157,6 +157,12 @@ weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag)
                                "rules: the burst ratio must be at least 1 and the host cost at "
                                "least 0, not %g and %g us",
                                rules->burst, rules->host_us);
+    for (size_t i = 0; i < sizeof rules->interference.c / sizeof rules->interference.c[0]; i++)
+        if (!(fabs(rules->interference.c[i]) <= WEFT_INTERFERENCE_MAX))
+            return weft_diag_error(
+                diag, WEFT_ERR_INPUT, (weft_where){0},
+                "rules: a coefficient of interference must be at most %d, not %g",
+                WEFT_INTERFERENCE_MAX, rules->interference.c[i]);
     return WEFT_ERR_OK;
 }
 

@@ -5,13 +5,12 @@
  *           energy_j, expected_error (default 0.05), time_p5_us and time_p95_us (its 90 % band;
  *           default: as expected_error implies), source (default "measured"), use over time
  *           (base/use_histogram.h; empty: not known), idle_us (time_us with the rest of the device
- *           idle) and host_us, what a request costs besides its execution (the largest of all rows
- *           holds).
- * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
- *           A100 80 GB, batch, MPS processes in the instance, inferences per second of one process,
- *           seconds per batch. A row with throughput 0 ran out of memory or was not measured, and
- *           is skipped. The layout has no memory column: mreq_bytes stays 0, not known, so that a
- *           measured point always fits. */
+ *           idle; empty: not known) and host_us, what a request costs besides its execution (the
+ * largest of all rows holds). parvagpu  The header is `Mig instance,Batch size,Workload
+ * Number,Throughput,Latency`: GPCs of an A100 80 GB, batch, MPS processes in the instance,
+ * inferences per second of one process, seconds per batch. A row with throughput 0 ran out of
+ * memory or was not measured, and is skipped. The layout has no memory column: mreq_bytes stays 0,
+ * not known, so that a measured point always fits. */
 #include "scheduler/input/input.h"
 
 #include "base/csv.h"
@@ -239,7 +238,7 @@ static weft_err read_field(const profile_reader *in, column c, const char *text,
     case COL_P95:
         return read_number(in, text, name, &p->cost.time_p95_us);
     case COL_IDLE:
-        return read_number(in, text, name, &p->idle_us);
+        return text[0] ? read_number(in, text, name, &p->idle_us) : WEFT_ERR_OK;
     case COL_USE:
         return text[0] ? read_use(in, text, &p->use) : WEFT_ERR_OK;
     case COL_HOST: /* of the profile, not of a point */

@@ -84,7 +84,7 @@ static slice_use look_at_slice(const derivation *c, const uint32_t *order, size_
 /* How much its neighbours slow each placement of one device, order[from .. to), down. */
 static void find_slowdowns(derivation *c, const uint32_t *order, size_t from, size_t to)
 {
-    const weft_interference *coeff = &c->problem->interference;
+    const weft_interference *coeff = &c->problem->rules.interference;
     const weft_fleet_device *row =
         weft_fleet__row(c->problem->fleet, c->plan->at[order[from]].type);
     for (size_t i = from; i < to;) {
@@ -143,7 +143,7 @@ static void derive_device(derivation *c, const uint32_t *order, size_t from, siz
     const weft_fleet_device *row = weft_fleet__row(c->problem->fleet, p[order[from]].type);
     c->plan->gpus++;
     c->plan->cost_per_hour += row ? weft_fleet__price(row) : 0;
-    if (weft_interference__any(&c->problem->interference))
+    if (weft_interference__any(&c->problem->rules.interference))
         find_slowdowns(c, order, from, to);
     for (size_t i = from; i < to;) {
         size_t end = i;

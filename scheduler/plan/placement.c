@@ -382,7 +382,7 @@ static void check_slice(check *c, slice_state *slice, device_state *state)
 /* Sums up what runs beside slice `own` of the n slices of a device. */
 static void sum_others(const check *c, slice_state *slice, size_t n, size_t own)
 {
-    const weft_interference *coeff = &c->problem->interference;
+    const weft_interference *coeff = &c->problem->rules.interference;
     for (size_t i = 0; i < n && slice[own].among && weft_interference__any(coeff); i++)
         if (i != own && slice[i].among == slice[own].among)
             weft_interference__add(coeff, slice[i].use, &slice[own].others);
@@ -392,7 +392,7 @@ static void sum_others(const check *c, slice_state *slice, size_t n, size_t own)
 static double slowdown_of(const check *c, const slice_state *slice, size_t i,
                           const device_state *state)
 {
-    const weft_interference *coeff = &c->problem->interference;
+    const weft_interference *coeff = &c->problem->rules.interference;
     if (!slice->among || !weft_interference__any(coeff))
         return 1;
     return weft_interference__factor(coeff, weft_point__pressure(state->row, point_at(c, i)->point),

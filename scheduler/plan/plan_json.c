@@ -1,5 +1,6 @@
 /* Writes and reads plan.json; docs/plan-json.md is the contract. Reading checks keys, kinds and
  * ranges; weft_plan_check tells whether the plan is legal. */
+#include "scheduler/builder/builder.h"
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
@@ -94,6 +95,16 @@ bool weft_goal_parse(const char *text, weft_goal *out)
     return false;
 }
 
+static json_t *interference_to_json(const weft_interference *coeff)
+{
+    if (coeff->over_time)
+        return json_string(coeff->mean ? "mean" : "use");
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof coeff->c / sizeof coeff->c[0]; i++)
+        json_array_append_new(list, number(coeff->c[i]));
+    return list;
+}
+
 static json_t *rules_to_json(const weft_rules *rules)
 {
     json_t *o = json_object();
@@ -105,6 +116,8 @@ static json_t *rules_to_json(const weft_rules *rules)
     json_object_set_new(o, "mem_reserve", number(rules->mem_reserve));
     if (rules->confidence > 0)
         json_object_set_new(o, "confidence", number(rules->confidence));
+    if (weft_interference__any(&rules->interference))
+        json_object_set_new(o, "interference", interference_to_json(&rules->interference));
     if (rules->latency != WEFT_RULE_QUEUE)
         return o;
     json_object_set_new(o, "arrivals", json_string(weft_arrival_kind_name(rules->arrivals)));
@@ -319,11 +332,26 @@ static weft_err read_bool(const reader *rd, const json_t *o, const char *key, bo
     return WEFT_ERR_OK;
 }
 
+static weft_err read_interference(const reader *rd, const json_t *o, weft_interference *out)
+{
+    const char *text = json_string_value(o);
+    size_t n = sizeof out->c / sizeof out->c[0];
+    bool ok = text ? strcmp(text, "use") == 0 || strcmp(text, "mean") == 0
+                   : json_is_array(o) && json_array_size(o) == n;
+    for (size_t i = 0; ok && !text && i < n; i++) {
+        out->c[i] = json_number_value(json_array_get(o, i));
+        ok = json_is_number(json_array_get(o, i)) && fabs(out->c[i]) <= WEFT_INTERFERENCE_MAX;
+    }
+    out->over_time = ok && text;
+    out->mean = ok && text && strcmp(text, "mean") == 0;
+    return ok ? WEFT_ERR_OK : fail(rd, "interference", "must be use, mean or five numbers");
+}
+
 static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
 {
-    static const char *const keys[] = {"latency",       "whole_ms",    "procs_max",   "isolated",
-                                       "oversubscribe", "mem_reserve", "?confidence", "?arrivals",
-                                       "?quantile",     "?burst",      "?host_us"};
+    static const char *const keys[] = {
+        "latency",     "whole_ms",  "procs_max", "isolated", "oversubscribe", "mem_reserve",
+        "?confidence", "?arrivals", "?quantile", "?burst",   "?host_us",      "?interference"};
     const char *text;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "latency", 16, &text));
@@ -343,6 +371,8 @@ static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
         if (!weft_arrival_kind_parse(text, &out->arrivals))
             return fail(rd, "arrivals", "is not a kind of arrivals");
     }
+    if (json_object_get(o, "interference"))
+        WEFT_TRY(read_interference(rd, json_object_get(o, "interference"), &out->interference));
     return out->mem_reserve < 1 ? WEFT_ERR_OK : fail(rd, "mem_reserve", "must be below 1");
 }
 

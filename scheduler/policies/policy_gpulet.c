@@ -166,7 +166,7 @@ static weft_pressure_sum use_beside(const weft_builder *builder, uint32_t device
     weft_pressure_sum use = {0};
     uint32_t last = builder->devices.at[device].last;
     if (last != UINT32_MAX)
-        weft_interference__add(&builder->problem->interference,
+        weft_interference__add(&builder->problem->rules.interference,
                                weft_builder__pressure(&builder->slices.at[last]), &use);
     return use;
 }
@@ -183,7 +183,8 @@ static bool use_glet(weft_builder *builder, uint32_t demand, const share *s, uin
         const weft_option *o = &builder->option[demand][c.first + k];
         if (o->point->procs != 1)
             continue;
-        double factor = weft_interference__factor(&builder->problem->interference, o->use, &other);
+        double factor =
+            weft_interference__factor(&builder->problem->rules.interference, o->use, &other);
         double part = fmin(rest_per_s, o->peak_per_s / factor);
         uint32_t mark = weft_builder__mark(builder);
         if (!weft_builder__put(builder, device, -1, demand, o, part))

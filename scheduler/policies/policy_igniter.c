@@ -78,7 +78,8 @@ static uint32_t percent_of(const weft_option *o)
 static bool holds(const weft_builder *builder, uint32_t demand, const weft_option *o,
                   double rate_per_s, const weft_pressure_sum *others)
 {
-    double slowdown = weft_interference__factor(&builder->problem->interference, o->use, others);
+    double slowdown =
+        weft_interference__factor(&builder->problem->rules.interference, o->use, others);
     weft_slo_load_in in = {.rules = &builder->problem->rules,
                            .demand = &builder->demands->at[demand],
                            .point = o->point,
@@ -165,8 +166,8 @@ static weft_pressure_sum use_of_others(const packer *p, uint32_t n, uint32_t own
     weft_pressure_sum sum = {0};
     for (uint32_t i = 0; i < n; i++)
         if (i != own)
-            weft_interference__add(&p->builder->problem->interference, p->trial[i].option->use,
-                                   &sum);
+            weft_interference__add(&p->builder->problem->rules.interference,
+                                   p->trial[i].option->use, &sum);
     return sum;
 }
 

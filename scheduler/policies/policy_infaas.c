@@ -119,8 +119,8 @@ static double cost_of(const weft_option *o)
 /* Requests per second that an instance is assumed to carry. */
 static double counted_on(const run *r, const weft_option *o)
 {
-    bool slower =
-        weft_interference__any(&r->problem->interference) && weft_builder__has_neighbours(&o->spec);
+    bool slower = weft_interference__any(&r->problem->rules.interference) &&
+                  weft_builder__has_neighbours(&o->spec);
     return slower ? o->peak_per_s / weft_infaas_interfered : o->peak_per_s;
 }
 

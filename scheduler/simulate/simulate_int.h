@@ -4,6 +4,7 @@
 #define WEFT_SCHEDULER_SIMULATE_SIMULATE_INT_H
 
 #include "scheduler/simulate/arrivals_int.h"
+#include "base/map.h"
 #include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
 
@@ -12,6 +13,7 @@ enum {
     SIM_ENTRIES_MAX = 1 << 27, /* requests that all batches together have room for */
     SIM_BUCKETS_MAX = 1000000, /* time buckets */
     SIM_CELLS_MAX = 20000000,  /* time buckets times services */
+    SIM_FACTORS_MAX = 1 << 20, /* factors of interference that are remembered */
 };
 
 /* Later than every event. */
@@ -27,9 +29,11 @@ typedef struct sim_request {
 /* The execution of a batch of up to `batch` requests. */
 typedef struct sim_size {
     uint32_t batch;
+    uint32_t id;            /* of all sizes of the world, from 1 on */
     int64_t exec_ns;        /* with the rest of the device busy */
     int64_t idle_ns;        /* with the rest of the device idle */
     double energy_j;        /* 0: not known */
+    weft_pressure use;      /* of what its neighbours use, too */
     weft_batch_time learnt; /* as the server would have */
 } sim_size;
 
@@ -96,6 +100,7 @@ typedef struct sim_slice {
     int32_t mig_start;
     uint32_t mig_mask; /* memory slots of its MIG instance */
     double share;
+    bool among; /* an MPS share: interference slows it down */
     sim_state state;
     int64_t on_ns, off_ns; /* off_ns: sim_never_ns while it serves */
     uint32_t first_replica, n_replica, first_server, n_server, n_lane;
@@ -157,7 +162,9 @@ typedef struct sim_world {
     WEFT_VEC(sim_server) server;
     WEFT_VEC(sim_slice) slice;
     WEFT_VEC(sim_device) device;
-    uint64_t room;     /* requests that all batches have room for */
+    uint64_t room;    /* requests that all batches have room for */
+    weft_map *factor; /* of interference, by the batches that run beside each other */
+    uint32_t n_size;
     weft_timer *timer; /* heap */
     size_t n_timer, timer_room;
     uint64_t events;

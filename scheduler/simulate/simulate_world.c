@@ -137,8 +137,9 @@ weft_err weft_sim__refuse(const sim_world *w, const weft_placement *p, const cha
 }
 
 /* `idle`: the time with the rest of the device idle over that with it busy. */
-static weft_err add_size(const sim_world *w, const weft_placement *p, sim_size *size, uint32_t *n,
-                         uint32_t batch, double exec_us, double idle, double energy_j)
+static weft_err add_size(sim_world *w, const weft_placement *p, sim_size *size, uint32_t *n,
+                         uint32_t batch, double exec_us, double idle,
+                         const weft_profile_point *point)
 {
     uint32_t i = *n;
     if (!(exec_us > 0) || !(exec_us < 1e12))
@@ -150,10 +151,16 @@ static weft_err add_size(const sim_world *w, const weft_placement *p, sim_size *
     int64_t ns = (int64_t)(exec_us * 1e3 + 0.5), idle_ns = (int64_t)(exec_us * idle * 1e3 + 0.5);
     ns = ns > 0 ? ns : 1;
     size[i] = (sim_size){.batch = batch,
+                         .id = ++w->n_size,
                          .exec_ns = ns,
                          .idle_ns = idle_ns > 0 ? idle_ns : 1,
-                         .energy_j = energy_j,
                          .learnt = {.mean_ns = (double)ns}};
+    if (point) {
+        const weft_fleet *fleet = w->o->problem->fleet;
+        size[i].energy_j = point->cost.energy_j;
+        size[i].use =
+            weft_point__pressure(fleet ? weft_fleet__row(fleet, point->device) : NULL, point);
+    }
     (*n)++;
     return WEFT_ERR_OK;
 }
@@ -180,7 +187,7 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
         if (!(exec_us > 0))
             return weft_sim__refuse(
                 w, p, "no execution time: there is no profile, and the plan has no capacity");
-        return add_size(w, p, size, &r->n_size, p->batch, exec_us, 1, 0);
+        return add_size(w, p, size, &r->n_size, p->batch, exec_us, 1, NULL);
     }
     sim_size *size = weft_arena_array(w->arena, profile->n, sizeof *size);
     for (size_t i = 0; i < profile->n; i++) {
@@ -198,7 +205,7 @@ static weft_err make_sizes(sim_world *w, const weft_placement *p, bool alone, si
         bool apart = p->mig_start >= 0 || !(q->idle_us > 0);
         double idle = apart ? 1 : q->idle_us / q->cost.time_us;
         if (!twice)
-            WEFT_TRY(add_size(w, p, size, &r->n_size, q->batch, exec_us, idle, q->cost.energy_j));
+            WEFT_TRY(add_size(w, p, size, &r->n_size, q->batch, exec_us, idle, q));
     }
     r->size = size;
     if (r->n_size == 0 || size[r->n_size - 1].batch != p->batch)
@@ -329,8 +336,10 @@ static uint32_t make_lanes(sim_world *w, const sim_slice *s, sim_lane **out)
 }
 
 /* Whether the times of its batches depend on its neighbours. */
-static bool is_paced(const sim_replica *r)
+static bool is_paced(const sim_slice *s, const sim_replica *r)
 {
+    if (s->among)
+        return true;
     for (uint32_t i = 0; i < r->n_size; i++)
         if (r->size[i].idle_ns < r->size[i].exec_ns)
             return true;
@@ -345,6 +354,13 @@ static const char *join_models(sim_world *w, const sim_group *g)
     return text;
 }
 
+/* Whether interference slows the slice down. Times that follow from the plan include it. */
+static bool has_neighbours(const sim_world *w, const weft_placement *p)
+{
+    return weft_interference__any(&w->o->problem->rules.interference) && strchr(p->slice, '%') &&
+           w->demand[weft_sim__find_model(w, p->model)]->profile.n > 0;
+}
+
 weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
 {
     const weft_placement *p = g->at[0];
@@ -354,6 +370,7 @@ weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
                    .mig_start = p->mig_start,
                    .mig_mask = mig_mask(p->type, p->slice, p->mig_start),
                    .share = p->share > 0 ? fmin(p->share, 1) : 1,
+                   .among = has_neighbours(w, p),
                    .state = SIM_STARTING,
                    .off_ns = sim_never_ns,
                    .first_replica = w->replica.len,
@@ -385,6 +402,6 @@ weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
     if (d->slice.len == 1)
         weft_sim__use_device(w, d, true);
     for (uint32_t i = s.first_replica; i < w->replica.len; i++)
-        d->paced = d->paced || is_paced(&w->replica.at[i]);
+        d->paced = d->paced || is_paced(&s, &w->replica.at[i]);
     return WEFT_ERR_OK;
 }

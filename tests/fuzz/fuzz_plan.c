@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weft_diag *diag = weft_diag_create();
     weft_plan plan;
     if (size > 1 && data[size - 1] % 2)
-        problem.interference = (weft_interference){.c = {0.1, 0.4, 0.1, 0.4, 0.9}};
+        problem.rules.interference = (weft_interference){.c = {0.1, 0.4, 0.1, 0.4, 0.9}};
     if (weft_plan_from_json((const char *)data, size, "fuzz", arena, diag, &plan) == WEFT_ERR_OK) {
         const weft_plan_move *move;
         weft_plan_metrics metrics;

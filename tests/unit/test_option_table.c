@@ -362,8 +362,8 @@ static void test_option_table__random_plans_are_legal_and_undo(void **state)
         sc->problem.rules.oversubscribe = round % 7 == 0;
         sc->problem.rules.mem_reserve = round % 3 ? 0 : 0.1;
         if (round % 2)
-            sc->problem.interference = (weft_interference){.c = {0.3, 0.5, 0.2, 0.9, 0.8}};
-        sc->problem.interference.over_time = round % 4 == 0;
+            sc->problem.rules.interference = (weft_interference){.c = {0.3, 0.5, 0.2, 0.9, 0.8}};
+        sc->problem.rules.interference.over_time = round % 4 == 0;
         for (size_t m = 0; m < MODELS; m++)
             sc->demand[m].rate_per_s = 1e6;
         assert_int_equal(weft_builder__init(&builder, &sc->problem, arena, diag), WEFT_ERR_OK);

@@ -572,7 +572,8 @@ static void test_placement__interference(void **state)
                            PLACE("b", 0, "h100", "60%", 1, -1, 8, 1, 100)};
     plan = derive_fields(at, 2);
     expect_legal(plan);
-    problem.interference = (weft_interference){.c = {0, 0, 0, 1, 1}};
+    plan.rules.interference = problem.rules.interference =
+        (weft_interference){.c = {0, 0, 0, 1, 1}};
     expect_violation(plan, "objective", "capacity 16000/s is stated, 10666.6667/s");
     at[0].capacity_per_s /= 1.5;
     at[1].capacity_per_s /= 1.5;

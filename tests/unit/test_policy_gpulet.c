@@ -156,7 +156,7 @@ static weft_plan plan_neighbours(scene *sc, double use_a, double use_b, bool int
     add_model(sc, "a", flat_a, use_a, 100e3, 20);
     add_model(sc, "b", flat_b, use_b, 100e3, 50);
     if (interfere)
-        sc->problem.interference = (weft_interference){.c = {0, 0.5, 0, 0, 1}};
+        sc->problem.rules.interference = (weft_interference){.c = {0, 0.5, 0, 0, 1}};
     return plan_of(sc, arena);
 }
 

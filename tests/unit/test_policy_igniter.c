@@ -93,14 +93,14 @@ static void test_igniter__neighbours_cost_share(void **state)
     assert_int_equal(plan.gpus, 1);
     /* a beside b: 1 + 0.7 * share of b = 1.14, 600 * 1.14 = 684 needs 40 %. b beside a: 1.28, 384
      * needs 30 %; then a: 1.21, 726 needs 50 %; then b: 1.35, 405 still 30 %. */
-    sc->problem.interference.c[1] = 0.7;
-    sc->problem.interference.c[4] = 1;
+    sc->problem.rules.interference.c[1] = 0.7;
+    sc->problem.rules.interference.c[4] = 1;
     plan = plan_of(sc, arena);
     assert_int_equal(plan.gpus, 1);
     assert_int_equal(percent_of(&plan, "a"), 50);
     assert_int_equal(percent_of(&plan, "b"), 30);
     /* So much interference that no two shares below 100 % together suffice. */
-    sc->problem.interference.c[1] = 5;
+    sc->problem.rules.interference.c[1] = 5;
     plan = plan_of(sc, arena);
     assert_int_equal(plan.gpus, 2);
     assert_int_equal(percent_of(&plan, "a"), 40);

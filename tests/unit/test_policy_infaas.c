@@ -323,7 +323,7 @@ static void test_infaas__plans_follow_random_loads(void **state)
         app.accuracy = round % 4 ? 0 : 75;
         sc->problem.options = round % 5 == 0 ? "exact=1" : NULL;
         if (round % 6 == 0)
-            sc->problem.interference = (weft_interference){.c = {0.3, 0.6, 0, 0, 0.7}};
+            sc->problem.rules.interference = (weft_interference){.c = {0.3, 0.6, 0, 0, 0.7}};
         for (int i = 0; i < 12; i++) {
             weft_plan before = plan;
             const weft_plan_move *move;

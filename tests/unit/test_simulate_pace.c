@@ -21,6 +21,8 @@ typedef struct scene {
     double share[SLICES_MAX], idle_us[SLICES_MAX], busy_us[SLICES_MAX], at_us[SLICES_MAX];
     bool mig;
     double energy_j;
+    double dram[SLICES_MAX]; /* part of the bandwidth that it takes */
+    weft_interference interference;
 } scene;
 
 typedef struct answers {
@@ -51,13 +53,14 @@ static answers simulate(const scene *s)
         snprintf(slice[i], sizeof slice[i], "%s", "1g.10gb");
         if (!s->mig)
             snprintf(slice[i], sizeof slice[i], "%.0f%%", 100 * s->share[i]);
-        point[i] =
-            (weft_profile_point){.device = "h100",
-                                 .share = s->share[i],
-                                 .batch = 1,
-                                 .procs = 1,
-                                 .idle_us = s->idle_us[i],
-                                 .cost = {.time_us = s->busy_us[i], .energy_j = s->energy_j}};
+        point[i] = (weft_profile_point){.device = "h100",
+                                        .share = s->share[i],
+                                        .batch = 1,
+                                        .procs = 1,
+                                        .idle_us = s->idle_us[i],
+                                        .cost = {.time_us = s->busy_us[i],
+                                                 .bandwidth_gbps = 2000 * s->dram[i],
+                                                 .energy_j = s->energy_j}};
         memcpy(point[i].slice, slice[i], sizeof slice[i]);
         demand[i] = (weft_demand){.model = name[i], .rate_per_s = 1, .profile = {&point[i], 1, 0}};
         placement[i] = (weft_placement){.model = name[i],
@@ -81,9 +84,11 @@ static answers simulate(const scene *s)
         snprintf(trace + len, sizeof trace - len, "%.9f,%s\n", s->at_us[first] / 1e6, name[first]);
     }
     const weft_demands demands = {demand, s->n};
-    const weft_fleet_device device = {.type = "h100", .count = 1, .mig = s->mig, .mps = !s->mig};
+    const weft_fleet_device device = {
+        .type = "h100", .count = 1, .mig = s->mig, .mps = !s->mig, .bandwidth_gbps = 2000};
     const weft_fleet fleet = {"fleet", &device, 1};
-    const weft_problem problem = {.demands = &demands, .fleet = &fleet};
+    const weft_problem problem = {
+        .demands = &demands, .fleet = &fleet, .rules = {.interference = s->interference}};
     const weft_plan plan = {.policy = "test", .at = placement, .n = s->n, .gpus = 1};
     const weft_sim_power power = {"h100", 0, 100};
     const weft_sim_options options = {.plan = &plan,
@@ -131,6 +136,32 @@ static void test_simulate_pace__two_halves(void **state)
     scene alone = s;
     alone.at_us[1] = 5000;
     expect_ends(&alone, (double[]){1000, 6000});
+}
+
+/* By coefficients each goes on at its own time, times 1 and the bandwidth of what runs beside it. a
+ * has half done when b comes, and goes on 1.25 times as slowly; b runs 1.5 times as slowly until
+ * then. Times on an idle device do not count. */
+static void test_simulate_pace__interference(void **state)
+{
+    (void)state;
+    scene s = {.n = 2,
+               .share = {0.5, 0.5},
+               .idle_us = {100, 100},
+               .busy_us = {1000, 1000},
+               .at_us = {0, 500},
+               .dram = {0.5, 0.25},
+               .interference = {.c = {0, 0, 0, 1, 1}}};
+    expect_ends(&s, (double[]){1125, 1125 + 1000 * (1 - 625.0 / 1500)});
+    s.mig = true; /* none between instances */
+    expect_ends(&s, (double[]){1000, 1500});
+    /* Three: 0.5 + 0.25 beside c. */
+    s = (scene){.n = 3,
+                .share = {0.3, 0.3, 0.4},
+                .busy_us = {4000, 4000, 1000},
+                .at_us = {0, 0, 100},
+                .dram = {0.5, 0.25},
+                .interference = {.c = {0, 0, 0, 1, 1}}};
+    expect_ends(&s, (double[]){5000, 5000 + 4000 * (1 - 5000 / 6000.0), 1850});
 }
 
 /* A neighbour with half of the rest of the device costs half. */
@@ -236,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simulate_pace__two_halves),
+        cmocka_unit_test(test_simulate_pace__interference),
         cmocka_unit_test(test_simulate_pace__a_part_of_the_rest),
         cmocka_unit_test(test_simulate_pace__apart),
         cmocka_unit_test(test_simulate_pace__is_the_integral_over_the_load),

@@ -228,6 +228,7 @@ static json_t *program_profile(const weft_bundle_program *p)
         json_object_set_new(point, "source", weft_tool_json_name(from->cost.source));
         json_object_set_new(point, "expected_error", json_real(from->cost.expected_error));
         json_object_set_new(point, "use", profile_use(&from->use));
+        json_object_set_new(point, "idle_us", json_real(from->idle_us));
         json_array_append_new(profile, point);
     }
     return profile;

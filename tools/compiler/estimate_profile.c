@@ -14,9 +14,10 @@ static void put(weft_buf *text, double x)
 weft_err weft_tool_write_profile(const weft_profile *profile, const char *path, weft_diag *diag)
 {
     weft_buf text = {0};
-    weft_buf_puts(&text,
-                  "device,slice,batch,procs,time_us,throughput_per_s,creq,mreq_bytes,"
-                  "bandwidth_gbps,energy_j,expected_error,time_p5_us,time_p95_us,source,use\n");
+    weft_buf_puts(
+        &text,
+        "device,slice,batch,procs,time_us,throughput_per_s,creq,mreq_bytes,"
+        "bandwidth_gbps,energy_j,expected_error,time_p5_us,time_p95_us,source,use,idle_us\n");
     for (size_t i = 0; i < profile->n; i++) {
         const weft_profile_point *p = &profile->point[i];
         const weft_cost *c = &p->cost;
@@ -36,7 +37,10 @@ weft_err weft_tool_write_profile(const weft_profile *profile, const char *path, 
         char use[WEFT_USEHIST_TEXT_MAX] = "";
         if (weft_usehist_is_known(&p->use))
             weft_usehist_format(&p->use, use);
-        weft_buf_printf(&text, "%s\n", use);
+        weft_buf_printf(&text, "%s,", use);
+        if (p->idle_us > 0)
+            weft_buf_put_f64(&text, p->idle_us);
+        weft_buf_puts(&text, "\n");
     }
     weft_err err =
         text.failed ? WEFT_ERR_NOMEM : weft_file_write(path ? path : "-", text.at, text.len, diag);

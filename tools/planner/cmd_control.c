@@ -293,17 +293,17 @@ static weft_err read_inputs(options *o, weft_arena *arena, weft_diag *diag, foll
     weft_control_live(&f->control);
     if (o->control)
         WEFT_TRY(weft_control_parse(o->control, diag, &f->control));
-    WEFT_TRY(weft_tool_plan_inputs(&o->plan, arena, diag, &f->in));
     WEFT_TRY(weft_file_read(path, PLAN_BYTES_MAX, diag, &text, &len));
     weft_err err = weft_plan_from_json(text, len, path, arena, diag, plan);
     if (err == WEFT_ERR_OK)
         err = weft_plan_demands_from_json(text, len, path, arena, diag, &planned);
     free(text);
     WEFT_TRY(err);
-    take_rates(&planned, &f->in, arena);
     /* The rules and the goal of the first plan hold for the later ones. */
-    f->in.problem.rules = plan->rules;
-    f->in.problem.goal = plan->goal;
+    o->plan.rules = plan->rules;
+    o->plan.goal = plan->goal;
+    WEFT_TRY(weft_tool_plan_inputs(&o->plan, arena, diag, &f->in));
+    take_rates(&planned, &f->in, arena);
     WEFT_TRY(weft_policy_check(f->control.policy, f->in.problem.options, diag));
     WEFT_TRY(weft_controller_create(&f->control, &f->in.problem, plan, &f->controller));
     return o->check && o->carbon ? weft_tool_poll_carbon(o->carbon, diag, &f->carbon_g_per_kwh)

@@ -46,11 +46,14 @@ static weft_err draw_plan(const char *where, const weft_plan *plan, weft_diag *d
 /* -- Doing ------------------------------------------------------------------------------------ */
 
 /* *differs: the plan was read and breaks a rule. */
-static weft_err check_file(const weft_plan_options *o, const weft_plan_inputs *in,
-                           weft_arena *arena, weft_diag *diag, bool *differs)
+static weft_err check_file(const weft_plan_options *o, weft_plan_inputs *in, weft_arena *arena,
+                           weft_diag *diag, bool *differs)
 {
     weft_plan plan;
     WEFT_TRY(weft_tool_plan_read(o->check, o->layout, &in->problem, arena, diag, &plan));
+    if (o->interference.given)
+        plan.rules.interference = o->interference.coeff;
+    weft_tool_plan_beside(in, &plan.rules.interference, arena);
     weft_err err = weft_plan_check(&plan, &in->problem, diag);
     *differs = err == WEFT_ERR_INPUT;
     if (o->draw)
@@ -144,26 +147,6 @@ static weft_err run_options(weft_plan_options *o, weft_arena *arena, weft_diag *
 }
 
 /* -- The verb --------------------------------------------------------------------------------- */
-
-/* "c0,c1,c2,c3,c4", "use" or "mean". */
-static int take_interference(void *at, const weft_verb *verb, char *arg)
-{
-    weft_interference *out = at;
-    char copy[256], *rest = copy;
-    size_t n = 0;
-    bool ok = strlen(arg) < sizeof copy;
-    *out = (weft_interference){.mean = strcmp(arg, "mean") == 0};
-    out->over_time = out->mean || strcmp(arg, "use") == 0;
-    if (out->over_time)
-        return 0;
-    snprintf(copy, sizeof copy, "%s", arg);
-    for (char *field; ok && (field = strsep(&rest, ",")); n++)
-        ok = n < 5 && weft_parse_f64(field, &out->c[n]) && fabs(out->c[n]) <= 1e6;
-    return ok && n == 5
-               ? 0
-               : weft_tool_usage(
-                     verb, "--interference takes five numbers, 'use' or 'mean', not '%s'", arg);
-}
 
 static int take_latency_rule(void *at, const weft_verb *verb, char *arg)
 {

@@ -15,13 +15,19 @@ typedef struct weft_plan_change {
     const char *text;
 } weft_plan_change;
 
+/* --interference */
+typedef struct weft_tool_interference {
+    bool given;
+    weft_interference coeff;
+} weft_tool_interference;
+
 typedef struct weft_plan_options {
     const char *set, *fleet, *bundle, *policy, *check, *layout, *output, *explain, *draw, *previous;
     const char *trace;
     bool compare, json;
+    weft_tool_interference interference; /* given: instead of that of `rules` */
     weft_rules rules;
     weft_goal goal;
-    weft_interference interference;
     double carbon_g_per_kwh;
     uint64_t effort, seed;
     const char *policy_options;
@@ -45,12 +51,19 @@ typedef struct weft_plan_inputs {
 extern const weft_verb weft_tool_control;
 
 /* plan_inputs.c */
+/* Value of --interference: `at` is a weft_tool_interference. */
+int weft_tool_take_interference(void *at, const weft_verb *verb, char *arg);
+/* A fleet whose rows have the bandwidths of the estimator's tables. */
+WEFT_MUST_USE weft_err weft_tool_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
+                                            weft_fleet *out);
 WEFT_MUST_USE weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena,
                                              weft_diag *diag, weft_plan_inputs *out);
 /* The same inputs with the what-if changes of the options. INPUT: a change names nothing. */
 WEFT_MUST_USE weft_err weft_tool_plan_changed(const weft_plan_options *o,
                                               const weft_plan_inputs *in, weft_arena *arena,
                                               weft_diag *diag, weft_plan_inputs *out);
+/* Turns the profiles into those that this interference takes. */
+void weft_tool_plan_beside(weft_plan_inputs *in, const weft_interference *coeff, weft_arena *arena);
 /* Reads a plan.json or a deployment map of ParvaGPU; `layout` NULL: recognised by the header. */
 WEFT_MUST_USE weft_err weft_tool_plan_read(const char *path, const char *layout,
                                            const weft_problem *problem, weft_arena *arena,

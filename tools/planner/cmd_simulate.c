@@ -1,8 +1,7 @@
 /* weft simulate: serves requests by a plan in virtual time. */
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
-#include "tools/profile/pipeline.h"
-#include "tools/profile/profiles.h"
+#include "tools/planner/cmd_plan.h"
 
 #include "base/file.h"
 #include "base/num.h"
@@ -20,6 +19,7 @@ typedef struct options {
     weft_sim_later later[THEN_MAX];
     size_t n_later;
     bool json, arrivals_given;
+    weft_tool_interference interference;
     double speed, faster, queue_delay_s; /* speed: of rates; faster: of time */
     weft_arrivals_options arrivals;
     weft_sim_options sim;
@@ -62,7 +62,7 @@ static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs 
     weft_profile *profile = weft_arena_array(arena, in->set.n_model + 1, sizeof *profile);
     weft_tool_profile_sources from = {.pipeline = &o->pipeline};
     if (o->fleet) /* else the times follow from the plan */
-        WEFT_TRY(weft_tool_fleet_slices(&in->fleet, true, arena, diag, &from.slice, &from.n_slice));
+        WEFT_TRY(weft_tool_fleet_slices(&in->fleet, arena, diag, &from.slice, &from.n_slice));
     WEFT_TRY(weft_tool_set_profiles(&in->set, &from, arena, diag, profile));
     for (size_t i = 0; i < in->set.n_model; i++) {
         const weft_set_model *model = &in->set.model[i];
@@ -70,7 +70,8 @@ static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs 
                                   .slo_us = model->slo_us,
                                   .rate_per_s = model->rate_per_s,
                                   .admit_by_slo = model->admit_by_slo,
-                                  .profile = profile[i]};
+                                  .profile = weft_interference_times(
+                                      &profile[i], &in->problem.rules.interference, arena)};
     }
     in->demands = (weft_demands){demand, in->set.n_model};
     in->problem.app = in->set.app;
@@ -105,8 +106,11 @@ static void find_power(options *o, inputs *in, weft_arena *arena)
 static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inputs *in)
 {
     WEFT_TRY(read_plan(o->plan, arena, diag, &in->plan, &in->demands));
+    in->problem.rules = in->plan.rules;
+    if (o->interference.given)
+        in->problem.rules.interference = o->interference.coeff;
     if (o->fleet) {
-        WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
+        WEFT_TRY(weft_tool_fleet_load(o->fleet, arena, diag, &in->fleet));
         in->problem.fleet = &in->fleet;
     }
     if (o->set)
@@ -122,10 +126,10 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     }
     find_power(o, in, arena);
     in->problem.demands = &in->demands;
-    in->problem.rules = in->plan.rules;
     in->problem.goal = in->plan.goal;
     in->problem.options = o->policy_options;
     in->problem.seed = o->arrivals.seed;
+    in->problem.solver = &weft_solver_cbc;
     o->sim.plan = &in->plan;
     if (o->control)
         WEFT_TRY(weft_control_parse(o->control, diag, &o->sim.control));

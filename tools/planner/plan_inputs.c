@@ -11,31 +11,37 @@
 #include "base/num.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
 
-/* -- Profiles of the set ---------------------------------------------------------------------- */
+/* -- Interference ----------------------------------------------------------------------------- */
 
-/* The times of MPS shares become those on an idle device, where these and the use over time are
- * known. */
-static void take_idle_times(weft_profile *profile, weft_arena *arena)
+int weft_tool_take_interference(void *at, const weft_verb *verb, char *arg)
 {
-    weft_profile_point *point = weft_arena_array(arena, profile->n + 1, sizeof *point);
-    for (size_t i = 0; i < profile->n; i++) {
-        weft_profile_point *p = &point[i];
-        *p = profile->point[i];
-        double part = p->idle_us / p->cost.time_us;
-        if (!strchr(p->slice, '%') || !(part > 0) || !weft_usehist_is_known(&p->use))
-            continue;
-        p->cost.time_us *= part;
-        p->cost.time_p5_us *= part;
-        p->cost.time_p95_us *= part;
-        p->throughput_per_s /= part;
-    }
-    profile->point = point;
+    weft_tool_interference *given = at;
+    weft_interference *out = &given->coeff;
+    char copy[256], *rest = copy;
+    size_t n = 0;
+    bool ok = strlen(arg) < sizeof copy;
+    *out = (weft_interference){.mean = strcmp(arg, "mean") == 0};
+    out->over_time = out->mean || strcmp(arg, "use") == 0;
+    given->given = true;
+    if (out->over_time || strcmp(arg, "none") == 0)
+        return 0;
+    snprintf(copy, sizeof copy, "%s", arg);
+    for (char *field; ok && (field = strsep(&rest, ",")); n++)
+        ok = n < 5 && weft_parse_f64(field, &out->c[n]) && fabs(out->c[n]) <= WEFT_INTERFERENCE_MAX;
+    return ok && n == 5
+               ? 0
+               : weft_tool_usage(
+                     verb, "--interference takes five numbers, 'use', 'mean' or 'none', not '%s'",
+                     arg);
 }
+
+/* -- Inputs ----------------------------------------------------------------------------------- */
 
 /* Adds peak bandwidths from the estimator's tables. */
 static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
@@ -48,6 +54,13 @@ static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
             row[i].bandwidth_gbps = gpu->bandwidth_gbps;
     }
     fleet->device = row;
+}
+
+weft_err weft_tool_fleet_load(const char *path, weft_arena *arena, weft_diag *diag, weft_fleet *out)
+{
+    WEFT_TRY(weft_fleet_load(path, arena, diag, out));
+    add_bandwidths(out, arena);
+    return WEFT_ERR_OK;
 }
 
 /* The rows of the fleet and those that what-if changes add: profiles are estimated for all of
@@ -109,18 +122,33 @@ static weft_err take_calibration(weft_plan_options *o, const weft_fleet *fleet, 
     return WEFT_ERR_OK;
 }
 
+void weft_tool_plan_beside(weft_plan_inputs *in, const weft_interference *coeff, weft_arena *arena)
+{
+    size_t n = in->demands.n, n_family = in->problem.n_family;
+    weft_demand *demand = weft_arena_array(arena, n + 1, sizeof *demand);
+    weft_family *family = weft_arena_array(arena, n_family + 1, sizeof *family);
+    for (size_t i = 0; i < n; i++) {
+        demand[i] = in->demands.at[i];
+        demand[i].profile = weft_interference_times(&demand[i].profile, coeff, arena);
+    }
+    for (size_t i = 0; i < n_family; i++) {
+        family[i] = in->problem.family[i];
+        family[i].profile = weft_interference_times(&family[i].profile, coeff, arena);
+    }
+    in->demands.at = demand;
+    in->problem.family = family;
+}
+
 weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_diag *diag,
                                weft_plan_inputs *in)
 {
     const weft_slice *slice = NULL;
     size_t n_slice = 0;
     WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
-    WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
+    WEFT_TRY(weft_tool_fleet_load(o->fleet, arena, diag, &in->fleet));
     WEFT_TRY(take_calibration(o, &in->fleet, arena, diag));
     weft_fleet all = rows_with_changes(o, &in->fleet, arena);
-    bool idle = o->interference.over_time; /* what the others take is then known */
-    WEFT_TRY(weft_tool_fleet_slices(&all, !idle, arena, diag, &slice, &n_slice));
-    add_bandwidths(&in->fleet, arena);
+    WEFT_TRY(weft_tool_fleet_slices(&all, arena, diag, &slice, &n_slice));
     const weft_tool_profile_sources from = {.bundle = o->bundle,
                                             .pipeline = &o->pipeline,
                                             .slice = slice,
@@ -136,8 +164,6 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                   .rate_per_s = model->rate_per_s,
                                   .admit_by_slo = model->admit_by_slo,
                                   .profile = profile[i]};
-        if (idle)
-            take_idle_times(&demand[i].profile, arena);
     }
     weft_tool_families families = {0};
     WEFT_TRY(o->bundle ? weft_tool_bundle_families(&in->set, o->bundle, arena, diag, &families)
@@ -147,7 +173,6 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                  .fleet = &in->fleet,
                                  .rules = o->rules,
                                  .goal = o->goal,
-                                 .interference = o->interference,
                                  .app = in->set.app,
                                  .n_app = in->set.n_app,
                                  .family = families.at,
@@ -157,6 +182,9 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                  .effort = o->effort,
                                  .options = o->policy_options,
                                  .solver = &weft_solver_cbc};
+    if (o->interference.given)
+        in->problem.rules.interference = o->interference.coeff;
+    weft_tool_plan_beside(in, &in->problem.rules.interference, arena);
     if (o->trace)
         WEFT_TRY(take_burst(o->trace, &in->problem, arena, diag));
     if (!o->previous)

@@ -11,7 +11,6 @@ static const uint32_t default_procs[] = {1, 2, 3};
 /* -- Slices ----------------------------------------------------------------------------------- */
 
 typedef struct slice_list {
-    bool crowded;
     weft_arena *arena;
     weft_diag *diag;
     WEFT_VEC(weft_slice) slices;
@@ -21,8 +20,7 @@ static weft_err add_slice(slice_list *list, const char *gpu, const char *name)
 {
     weft_slice slice;
     WEFT_TRY(weft_slice_make(gpu, name, list->diag, &slice));
-    if (list->crowded)
-        weft_slice_crowd(&slice); /* plans use the rest of the device for others */
+    weft_slice_crowd(&slice); /* plans use the rest of the device for others */
     for (uint32_t i = 0; i < list->slices.len; i++)
         if (list->slices.at[i].gpu == slice.gpu && strcmp(list->slices.at[i].name, slice.name) == 0)
             return WEFT_ERR_OK;
@@ -47,10 +45,10 @@ static weft_err add_cores(slice_list *list, uint32_t cores)
     return add_slice(list, "cpu", weft_arena_printf(list->arena, "%ucore", cores));
 }
 
-weft_err weft_tool_fleet_slices(const weft_fleet *fleet, bool crowded, weft_arena *arena,
-                                weft_diag *diag, const weft_slice **out, size_t *out_n)
+weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
+                                const weft_slice **out, size_t *out_n)
 {
-    slice_list list = {.crowded = crowded, .arena = arena, .diag = diag};
+    slice_list list = {.arena = arena, .diag = diag};
     for (size_t i = 0; i < fleet->n_device; i++) {
         const weft_fleet_device *row = &fleet->device[i];
         if (strcmp(row->type, "cpu") != 0) {
@@ -176,6 +174,8 @@ static const weft_profile_point *find_point(const weft_profile *p, const weft_pr
 static void take_apart(weft_profile_point *joint, const weft_profile *const *model, uint32_t n)
 {
     double rounds_s = 0; /* to serve the batch once, by all processes together */
+    double idle_us = 0;
+    bool has_idle = true;
     weft_cost sum = {0};
     for (uint32_t i = 0; i < n; i++) {
         const weft_profile_point *p = find_point(model[i], joint, joint->batch / n);
@@ -190,6 +190,8 @@ static void take_apart(weft_profile_point *joint, const weft_profile *const *mod
         sum.time_p5_us += c->time_p5_us;
         sum.time_p95_us += c->time_p95_us;
         sum.time_us = time_us;
+        idle_us += p->idle_us;
+        has_idle = has_idle && p->idle_us > 0;
         rounds_s += p->throughput_per_s > 0 ? p->batch / p->throughput_per_s : 0;
     }
     if (!(sum.time_us < joint->cost.time_us))
@@ -197,6 +199,7 @@ static void take_apart(weft_profile_point *joint, const weft_profile *const *mod
     sum.mreq_bytes = joint->cost.mreq_bytes;
     memcpy(sum.source, joint->cost.source, sizeof sum.source);
     joint->cost = sum;
+    joint->idle_us = has_idle ? idle_us : 0;
     joint->throughput_per_s = rounds_s > 0 ? joint->batch / rounds_s : 0;
 }
 
@@ -273,7 +276,7 @@ weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline, const weft_
 weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *diag,
                               const weft_slice **out, size_t *out_n)
 {
-    slice_list list = {.crowded = true, .arena = arena, .diag = diag};
+    slice_list list = {.arena = arena, .diag = diag};
     if (strcmp(gpu, "cpu") == 0)
         for (uint32_t i = 0; i < CPU_SLICES; i++)
             WEFT_TRY(add_cores(&list, 1u << i));

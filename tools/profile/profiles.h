@@ -7,11 +7,11 @@
 #include "tools/common/tools.h"
 #include "tools/profile/pipeline.h"
 
-/* Lists the distinct slices that a fleet may have. `crowded`: MPS shares beside others that use
- * their parts of the bandwidth, else on an idle device. */
-WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, bool crowded,
-                                              weft_arena *arena, weft_diag *diag,
-                                              const weft_slice **out, size_t *out_n);
+/* Lists the distinct slices that a fleet may have; MPS shares beside others that use their parts of
+ * the bandwidth. */
+WEFT_MUST_USE weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena,
+                                              weft_diag *diag, const weft_slice **out,
+                                              size_t *out_n);
 
 /* Lists every way to use one device: whole, each MIG profile, MPS shares in steps of 10 %; for a
  * CPU 1, 2 and 4 cores. */
