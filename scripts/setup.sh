@@ -14,6 +14,8 @@ packages=(
     libcmocka-dev libonnx-testdata clang clang-format libclang-rt-14-dev valgrind
     # checkers of what `weft export` writes (kubectl, where there is one, is used too)
     slurmd systemd python3-yaml
+    # fronts and clusters that the tests start from exported plans
+    haproxy socat
     # schemas of JSON output
     python3-jsonschema
     # interface of libweft against the recorded one

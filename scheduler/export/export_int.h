@@ -1,5 +1,6 @@
-/* Shared by the exporters: nodes, workers and groups (export_workers.c), common files
- * (export_files.c), and a YAML writer (export_yaml.c). */
+/* Shared by the exporters: nodes, workers and groups (export_workers.c), addresses
+ * (export_addresses.c), routes of a front (export_routes.c), common files (export_files.c), and a
+ * YAML writer (export_yaml.c). */
 #ifndef WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 #define WEFT_SCHEDULER_EXPORT_EXPORT_INT_H
 
@@ -9,7 +10,7 @@
 
 #include <yaml.h>
 
-enum { WEFT_EXPORT_NAME_MAX = 32, WEFT_EXPORT_LABEL_MAX = 63 };
+enum { WEFT_EXPORT_NAME_MAX = 32, WEFT_EXPORT_LABEL_MAX = 63, WEFT_EXPORT_ADDRESS_MAX = 253 };
 
 /* A process of `weft serve`: it serves all slices of a CPU, or one slice of a GPU. */
 typedef struct export_worker {
@@ -34,7 +35,8 @@ typedef struct export_worker {
 
 /* Up to gpus_per_node devices of one type, split in one way. */
 typedef struct export_node {
-    const char *name; /* DNS label */
+    const char *name;    /* DNS label */
+    const char *address; /* where its workers listen: of --nodes, else its name */
     const char *type;
     weft_fleet_slice_kind kind;
     uint32_t n_gpu;
@@ -51,6 +53,7 @@ typedef struct export_ctx {
     weft_export_options o; /* without NULL or 0: defaults are filled in */
     weft_arena *arena;
     weft_diag *diag;
+    uint32_t front_port;   /* HTTP port of o.bind */
     export_worker *worker; /* sorted by node */
     uint32_t n_worker;
     export_node *node;
@@ -70,8 +73,58 @@ typedef struct export_ctx {
  * from the plan. INPUT: the options or the plan cannot be exported. */
 weft_err weft_export__prepare(export_ctx *ctx);
 
+/* -- Addresses (export_addresses.c) ------------------------------------------------------------ */
+
+/* Letters, digits and -_./:@ only, at most `max`, beginning with a letter, a digit or '/'. */
+bool weft_export__is_plain(const char *text, size_t max);
+/* An error about `item`: TEXT 'VALUE'. */
+weft_err weft_export__fail(const export_ctx *ctx, const char *item, const char *text,
+                           const char *value);
+/* The addresses of all nodes, from o.nodes. INPUT: a line is wrong, or a node is missing. */
+weft_err weft_export__find_addresses(export_ctx *ctx);
+weft_err weft_export__check_front(export_ctx *ctx);
+
+/* -- Routes of a front (export_routes.c) ------------------------------------------------------ */
+
+typedef struct export_part {
+    const char *model;
+    double rate_per_s;
+} export_part;
+
+typedef struct export_share {
+    uint32_t model, worker; /* indices */
+    double rate_per_s, capacity_per_s;
+    uint32_t weight;
+} export_share;
+
+/* The workers that serve a model. */
+typedef struct export_route {
+    const char *model;
+    export_share *at;
+    uint32_t n;
+} export_route;
+
+/* NULL: the plan file has no demand of the model. */
+const weft_demand *weft_export__demand(const export_ctx *ctx, const char *model);
+/* The models of a placement; those of a family have parts of its rate in proportion to their own
+ * rates. Returns their number. */
+size_t weft_export__parts(const export_ctx *ctx, const weft_placement *p, export_part **out);
+/* Integer weights from 1 to weight_max with shares as near to those of the rates as such weights
+ * can be. Returns the largest relative error of a share. */
+double weft_export__weigh(const double *rate, size_t n, uint32_t weight_max, uint32_t *out_weight);
+/* A route for each model, in the order of ctx->model. Warns of shares that are over 5 % off. */
+const export_route *weft_export__routes(export_ctx *ctx, uint32_t weight_max);
+
 /* -- Common files (export_files.c) ------------------------------------------------------------ */
 
+/* The scripts of this folder, as text (cmake/embed.cmake); the last has no name. */
+typedef struct export_script {
+    const char *name, *text;
+} export_script;
+extern const export_script weft_export__scripts[];
+
+/* Adds a script of this folder to the export, as `path`. */
+void weft_export__add_script(export_ctx *ctx, const char *path, const char *name);
 /* Adds a file to the export; `text` is copied, `path` is not. */
 void weft_export__add(export_ctx *ctx, const char *path, const char *text, bool executable);
 /* For a node with MIG instances, adds a script that finds the instance of each worker by GPU,

@@ -104,7 +104,7 @@ static void write_job(export_ctx *ctx, const export_worker *w)
     if (w->kind == WEFT_SLICE_MPS)
         weft_buf_printf(&buf, "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u\n", w->percent);
     weft_buf_printf(&buf, "exec srun setpriv --no-new-privs %s\n",
-                    weft_export__command(ctx, w, "0.0.0.0"));
+                    weft_export__command(ctx, w, ctx->node[w->node].address));
     weft_export__add(ctx, weft_arena_printf(ctx->arena, "jobs/%s.sh", w->name),
                      buf.at ? buf.at : "", true);
     weft_buf_finish(&buf);

@@ -149,7 +149,7 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
                     "RestartSec=1\n"
                     "KillMode=mixed\n"
                     "TimeoutStopSec=40\n",
-                    weft_export__command(ctx, w, "0.0.0.0"));
+                    weft_export__command(ctx, w, ctx->node[w->node].address));
     uint64_t memory_mib = weft_export__memory_mib(w);
     if (memory_mib)
         weft_buf_printf(&buf, "MemoryMax=%lluM\n", (unsigned long long)memory_mib);

@@ -22,15 +22,6 @@
 
 /* -- Options ---------------------------------------------------------------------------------- */
 
-static bool is_plain(const char *text, size_t max)
-{
-    size_t len = strlen(text);
-    for (size_t i = 0; i < len; i++)
-        if (!isalnum((unsigned char)text[i]) && !strchr("-_./:@", text[i]))
-            return false;
-    return len > 0 && len <= max && (isalnum((unsigned char)text[0]) || text[0] == '/');
-}
-
 static bool is_label(const char *text, size_t max)
 {
     size_t len = strlen(text);
@@ -38,12 +29,6 @@ static bool is_label(const char *text, size_t max)
         if (!islower((unsigned char)text[i]) && !isdigit((unsigned char)text[i]) && text[i] != '-')
             return false;
     return len > 0 && len <= max && islower((unsigned char)text[0]) && text[len - 1] != '-';
-}
-
-static weft_err fail(const export_ctx *ctx, const char *item, const char *text, const char *value)
-{
-    return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = item}, "%s '%.128s'",
-                           text, value);
 }
 
 static weft_err check_options(export_ctx *ctx)
@@ -57,23 +42,32 @@ static weft_err check_options(export_ctx *ctx)
     o->name = o->name ? o->name : "weft";
     o->port = o->port ? o->port : 8000;
     o->gpus_per_node = o->gpus_per_node ? o->gpus_per_node : 8;
-    const char *paths[][2] = {{"bundle", o->bundle}, {"weft", o->weft}, {"config", o->config}};
-    for (size_t i = 0; i < 3; i++)
-        if (!is_plain(paths[i][1], 1024) || paths[i][1][0] != '/')
-            return fail(ctx, paths[i][0],
-                        "must be an absolute path of letters, digits and -_./:@, not", paths[i][1]);
+    o->bind = o->bind ? o->bind : "*:8080";
+    o->socket = o->socket ? o->socket : "/run/haproxy/admin.sock";
+    o->buffer_bytes = o->buffer_bytes ? o->buffer_bytes : 128 << 10;
+    const char *paths[][2] = {{"bundle", o->bundle},
+                              {"weft", o->weft},
+                              {"config", o->config},
+                              {"socket", o->socket},
+                              {"front-tls", o->front_tls}};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (paths[i][1] && (!weft_export__is_plain(paths[i][1], 1024) || paths[i][1][0] != '/'))
+            return weft_export__fail(ctx, paths[i][0],
+                                     "must be an absolute path of letters, digits and -_./:@, not",
+                                     paths[i][1]);
     if (strrchr(o->bundle, '/') == o->bundle)
-        return fail(ctx, "bundle", "must be in a folder, not", o->bundle);
-    if (!is_plain(o->image, 256) || o->image[0] == '/')
-        return fail(ctx, "image", "is not the name of an image:", o->image);
+        return weft_export__fail(ctx, "bundle", "must be in a folder, not", o->bundle);
+    if (!weft_export__is_plain(o->image, 256) || o->image[0] == '/')
+        return weft_export__fail(ctx, "image", "is not the name of an image:", o->image);
     if (!is_label(o->claim, WEFT_EXPORT_LABEL_MAX) || !is_label(o->name, WEFT_EXPORT_NAME_MAX))
-        return fail(ctx, "name", "must be at most 32 lower-case letters, digits and -, not",
-                    is_label(o->name, WEFT_EXPORT_NAME_MAX) ? o->claim : o->name);
+        return weft_export__fail(ctx, "name",
+                                 "must be at most 32 lower-case letters, digits and -, not",
+                                 is_label(o->name, WEFT_EXPORT_NAME_MAX) ? o->claim : o->name);
     if (o->gpus_per_node > 64 || o->port > 65000)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "port %u must be at most 65000, %u GPUs per node at most 64",
                                o->port, o->gpus_per_node);
-    return WEFT_ERR_OK;
+    return weft_export__check_front(ctx);
 }
 
 /* -- Slices of the plan ----------------------------------------------------------------------- */
@@ -85,22 +79,24 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
     w->slice = p->slice;
     w->mig_start = p->mig_start;
     w->kind = WEFT_SLICE_WHOLE;
-    if (!is_plain(p->type, WEFT_DEVICE_NAME_MAX) || strlen(p->slice) >= WEFT_SLICE_NAME_MAX)
-        return fail(ctx, p->model, "its device type or slice cannot be exported:", p->type);
+    if (!weft_export__is_plain(p->type, WEFT_DEVICE_NAME_MAX) ||
+        strlen(p->slice) >= WEFT_SLICE_NAME_MAX)
+        return weft_export__fail(ctx, p->model,
+                                 "its device type or slice cannot be exported:", p->type);
     if (p->mig_start >= 0) {
         const weft_device_type *type = weft_device_type_find(p->type);
         w->kind = WEFT_SLICE_MIG;
         for (size_t i = 0; type && i < type->n_mig; i++)
             if (strcmp(type->mig[i].name, p->slice) == 0)
                 return WEFT_ERR_OK;
-        return fail(ctx, p->model, "the device has no MIG profile", p->slice);
+        return weft_export__fail(ctx, p->model, "the device has no MIG profile", p->slice);
     }
     if (weft_slicename_cores(p->slice, WEFT_FLEET_CORES_MAX, &w->cores)) {
         w->kind = WEFT_SLICE_CORES;
     } else if (p->slice[0]) {
         w->kind = WEFT_SLICE_MPS;
         if (!weft_slicename_parse(p->slice, &name) || name.profile[0] || name.share == 0)
-            return fail(ctx, p->model, "its slice cannot be exported:", p->slice);
+            return weft_export__fail(ctx, p->model, "its slice cannot be exported:", p->slice);
         w->percent = (uint32_t)(name.share * 100 + 0.5);
     } else if (strcmp(p->type, "cpu") == 0) {
         w->kind = WEFT_SLICE_CORES;
@@ -121,17 +117,18 @@ static weft_err make_workers(export_ctx *ctx)
         const weft_placement *p = at[i];
         export_worker one = {.device = p->device};
         if (!weft_family_name_valid(p->model))
-            return fail(ctx, NULL, "is not a name of a model or a family:", p->model);
+            return weft_export__fail(ctx, NULL, "is not a name of a model or a family:", p->model);
         WEFT_TRY(read_slice(ctx, p, &one));
         export_worker *last = ctx->n_worker ? &ctx->worker[ctx->n_worker - 1] : NULL;
         bool same_device = last && last->device == p->device;
         bool same = same_device && last->at[last->n - 1]->slice_id == p->slice_id;
         if (same_device && (strcmp(last->type, p->type) != 0 ||
                             (last->kind == WEFT_SLICE_MIG) != (one.kind == WEFT_SLICE_MIG)))
-            return fail(ctx, p->model,
-                        "its device has two types or is split in two ways:", p->type);
+            return weft_export__fail(ctx, p->model,
+                                     "its device has two types or is split in two ways:", p->type);
         if (same && strcmp(last->at[last->n - 1]->slice, p->slice) != 0)
-            return fail(ctx, p->model, "its slice id is used for two slices:", p->slice);
+            return weft_export__fail(ctx, p->model,
+                                     "its slice id is used for two slices:", p->slice);
         bool joins = same || (same_device && one.kind == WEFT_SLICE_CORES);
         if (!joins) {
             one.at = &at[i];
@@ -277,36 +274,20 @@ static void list_all_models(export_ctx *ctx)
 
 /* -- Parts of the plan ------------------------------------------------------------------------ */
 
-static const weft_demand *demand_of(const export_ctx *ctx, const char *model)
-{
-    const weft_demands *d = ctx->o.demands;
-    for (size_t i = 0; d && i < d->n; i++)
-        if (strcmp(d->at[i].model, model) == 0)
-            return &d->at[i];
-    return NULL;
-}
-
-/* Adds the rate of a placement to the demands of its models; those of a family have parts of it in
- * proportion to their rates. */
+/* Adds the rate of a placement to the demands of its models. */
 static size_t add_demands(const export_ctx *ctx, const weft_placement *p, weft_demand *demand,
                           size_t n)
 {
-    const char *const *model;
-    size_t n_model = weft_family_models(p->model, ctx->arena, &model);
-    double all = 0;
-    for (size_t i = 0; i < n_model; i++) {
-        const weft_demand *d = demand_of(ctx, model[i]);
-        all += d ? d->rate_per_s : 0;
-    }
-    for (size_t i = 0; i < n_model; i++) {
-        const weft_demand *d = demand_of(ctx, model[i]);
-        double part = d && all > 0 ? d->rate_per_s / all : 1.0 / (double)n_model;
+    export_part *part;
+    size_t n_part = weft_export__parts(ctx, p, &part);
+    for (size_t i = 0; i < n_part; i++) {
+        const weft_demand *d = weft_export__demand(ctx, part[i].model);
         size_t k = 0;
-        while (k < n && strcmp(demand[k].model, model[i]) != 0)
+        while (k < n && strcmp(demand[k].model, part[i].model) != 0)
             k++;
         if (k == n)
-            demand[n++] = (weft_demand){.model = model[i], .slo_us = d ? d->slo_us : 0};
-        demand[k].rate_per_s += p->rate_per_s * part;
+            demand[n++] = (weft_demand){.model = part[i].model, .slo_us = d ? d->slo_us : 0};
+        demand[k].rate_per_s += part[i].rate_per_s;
     }
     return n;
 }
@@ -350,10 +331,11 @@ weft_err weft_export__prepare(export_ctx *ctx)
                                "the plan places nothing");
     WEFT_TRY(make_workers(ctx));
     make_nodes(ctx);
+    WEFT_TRY(weft_export__find_addresses(ctx));
     for (uint32_t i = 0; i < ctx->n_node; i++)
         if (ctx->o.port + 10 * ctx->node[i].n > 65530)
-            return fail(ctx, NULL, "there are not enough ports for the workers of node",
-                        ctx->node[i].name);
+            return weft_export__fail(
+                ctx, NULL, "there are not enough ports for the workers of node", ctx->node[i].name);
     make_groups(ctx);
     list_all_models(ctx);
     for (uint32_t i = 0; i < ctx->n_worker; i++)

@@ -45,8 +45,9 @@ command -v curl >/dev/null || skip "no curl"
 [ "$(nproc)" -ge 2 ] || skip "one core: the fleet of the example has two"
 "$WEFT" compile "$examples/digits.yaml" -o digits.weft 2>err || die "$(shown err)"
 expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o cpu.json
+echo "weft-cpu-0 127.0.0.1 # its address" >nodes
 expect 0 "$WEFT" export cpu.json --to systemd -o cpu --weft "$(realpath "$WEFT")" \
-    --bundle "$PWD/digits.weft" --config "$PWD/cpu/weft-cpu-0"
+    --bundle "$PWD/digits.weft" --config "$PWD/cpu/weft-cpu-0" --nodes nodes
 # Its memory is limited by the plan's figure, which is known for CPUs only.
 memory=$(sed -n 's/^MemoryMax=\([0-9]*\)M$/\1/p' cpu/weft-cpu-0/weft-d0-s0.service)
 [ "${memory:-0}" -gt 5120 ] && [ "$memory" -lt 6144 ] || die "MemoryMax=$memory"
@@ -58,7 +59,7 @@ s = [socket.socket() for _ in range(3)]
 [x.bind(("127.0.0.1", 0)) for x in s]
 print(*[x.getsockname()[1] for x in s])')
 command=$(sed -n 's/^ExecStart=//p' cpu/weft-cpu-0/weft-d0-s0.service |
-    sed "s/--http 8000 --grpc 8001 --metrics 8002/--http $http --grpc $grpc --metrics $metrics/; s/0\.0\.0\.0/127.0.0.1/")
+    sed "s/--http 8000 --grpc 8001 --metrics 8002/--http $http --grpc $grpc --metrics $metrics/")
 $command >log 2>&1 &
 server=$!
 for _ in $(seq 300); do

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ctype.h>
+#include <math.h>
 #include <cmocka.h>
 
 #include "tests/support/fixture.h"
@@ -183,6 +184,36 @@ static void test_export__parts_are_plans_of_one_worker(void **state)
     (void)find_file(file, n, "weft-h100-0/weft-d0-s0-mps.service");
 }
 
+/* Weights of a front: exact where they can be, else as near as any scale of them comes. */
+static void test_export__weights_have_the_shares_of_the_rates(void **state)
+{
+    static const double rates[][4] = {{70, 20, 10},
+                                      {1, 1, 1, 1},
+                                      {1000, 3},
+                                      {5000, 1},
+                                      {0, 7},
+                                      {0, 0},
+                                      {333.3, 111.1, 17.9, 2.3}};
+    static const size_t n[] = {3, 4, 2, 2, 2, 2, 4};
+    static const double most[] = {0, 0, 0.31, 19, 0, 0, 0.02};
+    (void)state;
+    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
+        uint32_t weight[4], sum = 0;
+        double all = 0, worst = 0;
+        double said = weft_export__weigh(rates[i], n[i], 256, weight);
+        for (size_t k = 0; k < n[i]; k++) {
+            assert_in_range(weight[k], 1, 256);
+            sum += weight[k];
+            all += rates[i][k];
+        }
+        for (size_t k = 0; k < n[i]; k++)
+            if (rates[i][k] > 0)
+                worst = fmax(worst, fabs((double)weight[k] / sum * all / rates[i][k] - 1));
+        assert_true(i == 4 || fabs(worst - said) < 1e-9);
+        assert_true(i == 4 || said <= most[i] + 1e-9);
+    }
+}
+
 static void test_export__refuses_what_is_unsafe(void **state)
 {
     static const weft_export_options wrong[] = {
@@ -243,6 +274,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_export__parts_are_plans_of_one_worker, set_up,
                                         tear_down),
+        cmocka_unit_test(test_export__weights_have_the_shares_of_the_rates),
         cmocka_unit_test_setup_teardown(test_export__refuses_what_is_unsafe, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,16 +3,17 @@
 #include "tools/common/tools.h"
 
 #include "base/file.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PLAN_BYTES_MAX = 256 << 20 };
+enum { PLAN_BYTES_MAX = 256 << 20, NODES_BYTES_MAX = 16 << 20 };
 
 typedef struct options {
-    const char *plan, *output;
+    const char *plan, *output, *nodes;
     const weft_exporter *exporter;
     weft_export_options export;
     bool json;
@@ -72,6 +73,12 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
     free(text);
     WEFT_TRY(err);
     o->export.demands = &demands;
+    if (o->nodes) {
+        WEFT_TRY(weft_file_read(o->nodes, NODES_BYTES_MAX, diag, &text, &len));
+        o->export.nodes = weft_arena_strndup(arena, text, len);
+        o->export.nodes_path = o->nodes;
+        free(text);
+    }
     WEFT_TRY(o->exporter->run(&plan, &o->export, arena, diag, &file, &n));
     for (size_t i = 0; i < n; i++)
         WEFT_TRY(write_file(o, &file[i], arena, diag));
@@ -86,6 +93,13 @@ static int take_system(void *at, const weft_verb *verb, char *arg)
     (void)verb;
     *(const weft_exporter **)at = weft_exporter_find(arg);
     return 0;
+}
+
+static int take_buffer(void *at, const weft_verb *verb, char *arg)
+{
+    return weft_parse_bytes(arg, at)
+               ? 0
+               : weft_tool_usage(verb, "--buffer takes bytes such as 128KiB, not '%s'", arg);
 }
 
 #define OPTIONS_OF_export

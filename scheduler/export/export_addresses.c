@@ -1,0 +1,103 @@
+/* Addresses: where the workers of a node listen, and where a front does. */
+#include "scheduler/export/export_int.h"
+
+#include <ctype.h>
+#include <string.h>
+
+bool weft_export__is_plain(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("-_./:@", text[i]))
+            return false;
+    return len > 0 && len <= max && (isalnum((unsigned char)text[0]) || text[0] == '/');
+}
+
+weft_err weft_export__fail(const export_ctx *ctx, const char *item, const char *text,
+                           const char *value)
+{
+    return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = item}, "%s '%.128s'",
+                           text, value);
+}
+
+/* -- Nodes ------------------------------------------------------------------------------------ */
+
+/* The next line of a text as words; false: the text has ended. */
+static bool next_line(const export_ctx *ctx, const char **at, const char *word[3], uint32_t *out_n)
+{
+    const char *end = strchr(*at, '\n');
+    if (!**at)
+        return false;
+    char *line = weft_arena_strndup(ctx->arena, *at, end ? (size_t)(end - *at) : strlen(*at));
+    *at = end ? end + 1 : *at + strlen(*at);
+    *out_n = 0;
+    line[strcspn(line, "#")] = 0;
+    char *save = NULL;
+    for (char *w = strtok_r(line, " \t\r", &save); w; w = strtok_r(NULL, " \t\r", &save))
+        if (*out_n < 3)
+            word[(*out_n)++] = w;
+    return true;
+}
+
+static weft_err take_line(export_ctx *ctx, const char *const word[3], uint32_t n, uint32_t line)
+{
+    weft_where where = {.file = ctx->o.nodes_path, .line = line};
+    if (n != 2 || !weft_export__is_plain(word[1], WEFT_EXPORT_ADDRESS_MAX) ||
+        strpbrk(word[1], "/@"))
+        return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, where,
+                               "a line has the name of a node and its address");
+    for (uint32_t i = 0; i < ctx->n_node; i++) {
+        export_node *node = &ctx->node[i];
+        if (strcmp(node->name, word[0]) != 0)
+            continue;
+        if (node->address)
+            return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, where, "node '%s' has two addresses",
+                                   node->name);
+        node->address = word[1];
+        return WEFT_ERR_OK;
+    }
+    return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, where, "the plan has no node '%.128s'",
+                           word[0]);
+}
+
+weft_err weft_export__find_addresses(export_ctx *ctx)
+{
+    const char *at = ctx->o.nodes ? ctx->o.nodes : "", *word[3];
+    uint32_t n;
+    for (uint32_t line = 1; next_line(ctx, &at, word, &n); line++)
+        if (n > 0)
+            WEFT_TRY(take_line(ctx, word, n, line));
+    for (uint32_t i = 0; i < ctx->n_node; i++) {
+        export_node *node = &ctx->node[i];
+        if (!node->address && ctx->o.nodes)
+            return weft_diag_error(ctx->diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = ctx->o.nodes_path},
+                                   "node '%s' has no address", node->name);
+        node->address = node->address ? node->address : node->name;
+    }
+    return WEFT_ERR_OK;
+}
+
+/* -- Front ------------------------------------------------------------------------------------ */
+
+weft_err weft_export__check_front(export_ctx *ctx)
+{
+    const char *bind = ctx->o.bind, *colon = strrchr(bind, ':');
+    uint32_t port = 0;
+    bool good = colon && colon > bind && colon[1];
+    for (const char *c = bind; good && c < colon; c++)
+        good = isalnum((unsigned char)*c) || strchr("-.:*[]", *c);
+    for (const char *c = colon ? colon + 1 : ""; good && *c; c++) {
+        good = isdigit((unsigned char)*c) && port < 10000;
+        port = 10 * port + (uint32_t)(*c - '0');
+    }
+    if (!good || port == 0 || port > 65533)
+        return weft_export__fail(ctx, "bind", "must be ADDRESS:PORT, with a port up to 65533, not",
+                                 bind);
+    ctx->front_port = port;
+    if (ctx->o.buffer_bytes < 16 << 10 || ctx->o.buffer_bytes > 64 << 20)
+        return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = "buffer"},
+                               "must be from 16 KiB to 64 MiB, not %llu bytes",
+                               (unsigned long long)ctx->o.buffer_bytes);
+    return WEFT_ERR_OK;
+}
