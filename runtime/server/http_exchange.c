@@ -1,19 +1,16 @@
 /* One HTTP exchange: the body as it arrives, decoded where it is compressed, and the answer. */
 #include "runtime/server/http_int.h"
+#include "runtime/server/zip.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <zlib.h>
 
 enum {
     FIRST_BYTES = 4096,
-    SMALL_BYTES = 4096,    /* answers up to it are always given */
-    LARGE_BYTES = 1 << 20, /* bodies above may not take the last quarter of what can be held */
-    RATIO_MAX = 64,        /* decompressed to compressed bytes, above RATIO_FREE_BYTES */
-    RATIO_FREE_BYTES = 1 << 20,
-    CHUNK_BYTES = 65536
+    SMALL_BYTES = 4096,   /* answers up to it are always given */
+    LARGE_BYTES = 1 << 20 /* bodies above may not take the last quarter of what can be held */
 };
 
 /* -- Body ----------------------------------------------------------------------------------- */
@@ -186,13 +183,10 @@ static void drop_tensors(http_exchange *x)
 
 bool weft_http__begin_decode(http_exchange *x)
 {
-    /* A few bytes must not cost megabytes of memory and seconds of parsing. */
-    uint64_t most =
-        x->len > RATIO_FREE_BYTES / RATIO_MAX ? (uint64_t)x->len * RATIO_MAX : RATIO_FREE_BYTES;
-    most = most < x->http->max_body ? most : x->http->max_body;
-    if (!hold(x, 0, (size_t)most))
+    size_t most = weft_zip__most(x->len, x->http->max_body);
+    if (!hold(x, 0, most))
         return false;
-    x->plain_max = (size_t)most;
+    x->plain_max = most;
     return true;
 }
 
@@ -204,56 +198,20 @@ static void drop_plain(http_exchange *x)
     x->plain_len = x->plain_max = 0;
 }
 
-/* Appends to the decompressed body, whose memory has *cap bytes. */
-static bool add_plain(http_exchange *x, const char *data, size_t len, size_t *cap)
-{
-    if (len > x->plain_max - x->plain_len) {
-        if (x->plain_max == x->http->max_body)
-            weft_http__fail_size(x);
-        else
-            weft_http__fail(x, 400,
-                            "the body is more than %d times larger than its compressed form",
-                            RATIO_MAX);
-        return false;
-    }
-    if (len > *cap - x->plain_len) {
-        size_t more = *cap ? *cap * 2 : (size_t)CHUNK_BYTES;
-        more = more < x->plain_max ? more : x->plain_max;
-        char *plain = realloc(x->plain, more);
-        if (!plain) {
-            weft_http__fail(x, 500, "out of memory");
-            return false;
-        }
-        x->plain = plain;
-        *cap = more;
-    }
-    memcpy(x->plain + x->plain_len, data, len);
-    x->plain_len += len;
-    return true;
-}
-
 /* gzip or deflate (zlib); the size limit applies to the decompressed body as well. */
 void weft_http__decode(http_exchange *x)
 {
-    z_stream z = {.next_in = (Bytef *)x->body, .avail_in = (uInt)x->len};
-    char chunk[CHUNK_BYTES];
-    int state = Z_OK;
-    size_t cap = 0;
-    if (x->len > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK) {
+    weft_zip_result result =
+        weft_zip__unpack(x->body, x->len, x->plain_max, &x->plain, &x->plain_len);
+    if (result == WEFT_ZIP_NOMEM)
         weft_http__fail(x, 500, "out of memory");
-        return;
-    }
-    bool ok = true;
-    while (ok && state == Z_OK) {
-        z.next_out = (Bytef *)chunk;
-        z.avail_out = sizeof chunk;
-        state = inflate(&z, Z_NO_FLUSH);
-        if (state == Z_OK || state == Z_STREAM_END)
-            ok = add_plain(x, chunk, sizeof chunk - z.avail_out, &cap);
-    }
-    inflateEnd(&z);
-    if (ok && (state != Z_STREAM_END || z.avail_in))
+    else if (result == WEFT_ZIP_DAMAGED)
         weft_http__fail(x, 400, "the compressed body is damaged");
+    else if (result == WEFT_ZIP_TOO_LARGE && x->plain_max == x->http->max_body)
+        weft_http__fail_size(x);
+    else if (result == WEFT_ZIP_TOO_LARGE)
+        weft_http__fail(x, 400, "the body is more than %d times larger than its compressed form",
+                        WEFT_ZIP_RATIO_MAX);
 }
 
 bool weft_http__end_decode(http_exchange *x)
