@@ -360,6 +360,9 @@ WEFT_MUST_USE weft_err weft_bundle_link(weft_bundle *bundle, weft_diag *diag);
 /* users[w - 1]: number of models that use weight w, themselves or in a body. After
  * weft_bundle_link; scratch memory from `arena`. */
 void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint32_t *users);
+/* bytes[i]: of the weights that model i uses, shared ones too, and of its largest bucket. `marked`:
+ * zeros, one for each weight. After weft_bundle_link. */
+void weft_bundle_count_memory(const weft_bundle *bundle, uint32_t *marked, uint64_t *bytes);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
 /* What requests may name: the i-th model or, after the models, the face of an app. */
 uint32_t weft_bundle_faces(const weft_bundle *bundle);

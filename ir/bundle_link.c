@@ -167,20 +167,26 @@ weft_err weft_bundle_link(weft_bundle *bundle, weft_diag *diag)
 
 /* -- Users of weights ----------------------------------------------------------------------- */
 
-static void count_program(const weft_bundle *b, uint32_t program, uint32_t mark, uint32_t *marked,
-                          uint32_t *users)
+/* Marks the weights of a program and its bodies; returns the bytes of those not marked before.
+ * `users`: raised for each of them; NULL: not counted. */
+static uint64_t count_program(const weft_bundle *b, uint32_t program, uint32_t mark,
+                              uint32_t *marked, uint32_t *users)
 {
     const weft_bundle_program *p = &b->program[program];
+    uint64_t bytes = 0;
     for (uint32_t v = 0; v < p->n_value; v++) {
         uint32_t w = p->value[v].weight;
-        if (w && marked[w - 1] != mark)
+        if (!w || marked[w - 1] == mark)
+            continue;
+        marked[w - 1] = mark;
+        bytes += b->weight[w - 1].bytes;
+        if (users)
             users[w - 1]++;
-        if (w)
-            marked[w - 1] = mark;
     }
     for (uint32_t l = 0; l < p->n_launch; l++)
         for (uint32_t k = 0; k < weft_flow_bodies(p->launch[l].op); k++)
-            count_program(b, p->launch[l].body[k] - 1, mark, marked, users);
+            bytes += count_program(b, p->launch[l].body[k] - 1, mark, marked, users);
+    return bytes;
 }
 
 void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint32_t *users)
@@ -190,4 +196,15 @@ void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint3
         users[i] = 0;
     for (uint32_t i = 0; i < bundle->n_program; i++)
         count_program(bundle, i, i + 1, marked, users);
+}
+
+void weft_bundle_count_memory(const weft_bundle *bundle, uint32_t *marked, uint64_t *bytes)
+{
+    for (uint32_t i = 0; i < bundle->n_program; i++) {
+        const weft_bundle_program *p = &bundle->program[i];
+        uint64_t arena = 0;
+        for (uint32_t k = 0; k < p->n_bucket; k++)
+            arena = p->bucket[k].arena_bytes > arena ? p->bucket[k].arena_bytes : arena;
+        bytes[i] = count_program(bundle, i, i + 1, marked, NULL) + arena;
+    }
 }

@@ -24,7 +24,8 @@ enum {
     IN_BYTES = 256 << 10,
     READ_BYTES = 64 << 10,        /* at once */
     QUEUED_MAX = 4 * STREAMS_MAX, /* frames that wait to be sent: above, no more is read */
-    SLOW_PER_S = 256 << 10,       /* bytes: above, a connection is never closed for others */
+    PARTS_MAX = 256,        /* requests of streams of messages that run: above, no more is read */
+    SLOW_PER_S = 256 << 10, /* bytes: above, a connection is never closed for others */
     OUT_BYTES = 256 << 10,
     OUT_CHUNK_BYTES = 32 << 10, /* more than one nghttp2_session_mem_send returns */
     TURN_READS_MAX = 16,
@@ -150,6 +151,12 @@ static bool owes_much(const grpc_connection *c)
     return nghttp2_session_get_outbound_queue_size(c->session) > QUEUED_MAX;
 }
 
+/* Whether requests have to be answered first, which they are whatever the client does. */
+static bool runs_much(const grpc_connection *c)
+{
+    return c->n_part > PARTS_MAX;
+}
+
 static void on_connection_event(void *user, uint32_t events)
 {
     grpc_connection *c = user;
@@ -172,7 +179,7 @@ static void on_connection_event(void *user, uint32_t events)
             close_later(c);
             return;
         }
-        if (n < READ_BYTES || owes_much(c) || weft_clock__now_ns() > until_ns)
+        if (n < READ_BYTES || owes_much(c) || runs_much(c) || weft_clock__now_ns() > until_ns)
             return;
     }
 }
@@ -235,7 +242,7 @@ static bool send_rest(grpc_connection *c)
 static bool watch_output(grpc_connection *c, bool on)
 {
     on = (on && !c->stream.write_wants_read) || c->stream.read_wants_write;
-    bool reads = !on || !owes_much(c);
+    bool reads = (!on || !owes_much(c)) && !runs_much(c);
     uint32_t events = (reads ? EPOLLIN : 0u) | (on ? EPOLLOUT : 0u);
     if (weft_stream__is_fresh(&c->stream))
         events |= EPOLLRDHUP;
@@ -284,10 +291,14 @@ static void scan_connection(grpc_connection *c, uint64_t now_ns)
         weft_grpc__mark_dirty(c);
     }
     for (grpc_stream *s = c->streams; s; s = s->next) {
-        if (s->state == GRPC_RUNNING || s->deadline_ns > now_ns)
+        bool talks = s->state == GRPC_TALKING;
+        uint64_t deadline_ns = talks ? weft_grpc__talk_deadline(s) : s->deadline_ns;
+        if (s->state == GRPC_RUNNING || deadline_ns > now_ns)
             continue;
         if (s->state == GRPC_SENDING && c->rest)
             close_later(c);
+        else if (talks)
+            weft_grpc__expire_talk(s, now_ns);
         else if (s->state == GRPC_RECEIVING)
             weft_grpc__refuse_stream(s, WEFT_GRPC_DEADLINE_EXCEEDED,
                                      "the request arrives too slowly");

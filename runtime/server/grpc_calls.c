@@ -3,6 +3,8 @@
 #include "runtime/server/grpc_int.h"
 #include "runtime/server/oip_int.h"
 
+#include "grpc_health.pb-c.h"
+#include "grpc_reflection.pb-c.h"
 #include "grpc_service.pb-c.h"
 
 #include <stdlib.h>
@@ -229,17 +231,17 @@ static ProtobufCMessage *model_ready(weft_grpc_call *call, weft_arena *arena,
 static ProtobufCMessage *health_check(weft_grpc_call *call, weft_arena *arena,
                                       const ProtobufCMessage *in)
 {
-    const Inference__HealthCheckRequest *request = (const void *)in;
-    Inference__HealthCheckResponse *r = weft_arena_alloc(arena, sizeof *r);
-    inference__health_check_response__init(r);
+    const Grpc__Health__V1__HealthCheckRequest *request = (const void *)in;
+    Grpc__Health__V1__HealthCheckResponse *r = weft_arena_alloc(arena, sizeof *r);
+    grpc__health__v1__health_check_response__init(r);
     if (request->service[0] && strcmp(request->service, "inference.GRPCInferenceService") != 0) {
         weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown service '%.64s'",
                              request->service);
         return NULL;
     }
     r->status = is_server_ready(call->router)
-                    ? INFERENCE__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                    : INFERENCE__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+                    ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                    : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
     return &r->base;
 }
 
@@ -277,38 +279,91 @@ struct weft_grpc_method {
     const char *path;
     weft_api_group group;
     const ProtobufCMessageDescriptor *request;
-    method_fn *run;  /* NULL: ModelInfer, or `begin` */
+    method_fn *run;  /* NULL: ModelInfer, ModelStreamInfer, or `begin` */
     begin_fn *begin; /* of a method that is answered later */
+    bool talks;      /* a stream of messages both ways */
 };
 
 #define SERVICE "/inference.GRPCInferenceService/"
 
+#define REFLECTION(version) "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo"
+
 static const weft_grpc_method methods[] = {
-    {SERVICE "ModelInfer", WEFT_API_INFERENCE, &inference__model_infer_request__descriptor, NULL,
-     NULL},
-    {SERVICE "ServerLive", WEFT_API_HEALTH, &inference__server_live_request__descriptor,
-     server_live, NULL},
-    {SERVICE "ServerReady", WEFT_API_HEALTH, &inference__server_ready_request__descriptor,
-     server_ready, NULL},
-    {SERVICE "ModelReady", WEFT_API_HEALTH, &inference__model_ready_request__descriptor,
-     model_ready, NULL},
-    {SERVICE "ServerMetadata", WEFT_API_METADATA, &inference__server_metadata_request__descriptor,
-     server_metadata, NULL},
-    {SERVICE "ModelMetadata", WEFT_API_METADATA, &inference__model_metadata_request__descriptor,
-     model_metadata, NULL},
-    {SERVICE "ModelConfig", WEFT_API_MODEL_CONFIG, &inference__model_config_request__descriptor,
-     model_config, NULL},
-    {SERVICE "ModelStatistics", WEFT_API_STATISTICS,
-     &inference__model_statistics_request__descriptor, NULL, model_statistics},
-    {SERVICE "RepositoryIndex", WEFT_API_MODEL_REPOSITORY,
-     &inference__repository_index_request__descriptor, NULL, repository_index},
-    {SERVICE "RepositoryModelLoad", WEFT_API_MODEL_REPOSITORY,
-     &inference__repository_model_load_request__descriptor, NULL, weft_grpc__load_model},
-    {SERVICE "RepositoryModelUnload", WEFT_API_MODEL_REPOSITORY,
-     &inference__repository_model_unload_request__descriptor, NULL, weft_grpc__unload_model},
-    {"/grpc.health.v1.Health/Check", WEFT_API_HEALTH, &inference__health_check_request__descriptor,
-     health_check, NULL},
+    {.path = SERVICE "ModelInfer",
+     .group = WEFT_API_INFERENCE,
+     .request = &inference__model_infer_request__descriptor},
+    {.path = SERVICE "ModelStreamInfer",
+     .group = WEFT_API_INFERENCE,
+     .request = &inference__model_infer_request__descriptor,
+     .talks = true},
+    {.path = SERVICE "ServerLive",
+     .group = WEFT_API_HEALTH,
+     .request = &inference__server_live_request__descriptor,
+     .run = server_live},
+    {.path = SERVICE "ServerReady",
+     .group = WEFT_API_HEALTH,
+     .request = &inference__server_ready_request__descriptor,
+     .run = server_ready},
+    {.path = SERVICE "ModelReady",
+     .group = WEFT_API_HEALTH,
+     .request = &inference__model_ready_request__descriptor,
+     .run = model_ready},
+    {.path = SERVICE "ServerMetadata",
+     .group = WEFT_API_METADATA,
+     .request = &inference__server_metadata_request__descriptor,
+     .run = server_metadata},
+    {.path = SERVICE "ModelMetadata",
+     .group = WEFT_API_METADATA,
+     .request = &inference__model_metadata_request__descriptor,
+     .run = model_metadata},
+    {.path = SERVICE "ModelConfig",
+     .group = WEFT_API_MODEL_CONFIG,
+     .request = &inference__model_config_request__descriptor,
+     .run = model_config},
+    {.path = SERVICE "ModelStatistics",
+     .group = WEFT_API_STATISTICS,
+     .request = &inference__model_statistics_request__descriptor,
+     .begin = model_statistics},
+    {.path = SERVICE "RepositoryIndex",
+     .group = WEFT_API_MODEL_REPOSITORY,
+     .request = &inference__repository_index_request__descriptor,
+     .begin = repository_index},
+    {.path = SERVICE "RepositoryModelLoad",
+     .group = WEFT_API_MODEL_REPOSITORY,
+     .request = &inference__repository_model_load_request__descriptor,
+     .begin = weft_grpc__load_model},
+    {.path = SERVICE "RepositoryModelUnload",
+     .group = WEFT_API_MODEL_REPOSITORY,
+     .request = &inference__repository_model_unload_request__descriptor,
+     .begin = weft_grpc__unload_model},
+    {.path = SERVICE "TraceSetting",
+     .group = WEFT_API_TRACE,
+     .request = &inference__trace_setting_request__descriptor,
+     .run = weft_grpc__trace_setting},
+    {.path = SERVICE "LogSettings",
+     .group = WEFT_API_LOGGING,
+     .request = &inference__log_settings_request__descriptor,
+     .run = weft_grpc__log_settings},
+    {.path = "/grpc.health.v1.Health/Check",
+     .group = WEFT_API_HEALTH,
+     .request = &grpc__health__v1__health_check_request__descriptor,
+     .run = health_check},
+    {.path = REFLECTION("v1"),
+     .group = WEFT_API_METADATA,
+     .request = &grpc__reflection__v1__server_reflection_request__descriptor,
+     .run = weft_grpc__reflect,
+     .talks = true},
+    {.path = REFLECTION("v1alpha"),
+     .group = WEFT_API_METADATA,
+     .request = &grpc__reflection__v1__server_reflection_request__descriptor,
+     .run = weft_grpc__reflect,
+     .talks = true},
 };
+
+bool weft_grpc__talks(const weft_grpc_method *method)
+{
+    return method->talks;
+}
 
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len)
 {

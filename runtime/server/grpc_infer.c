@@ -377,38 +377,73 @@ bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, 
     return ok;
 }
 
-typedef Inference__ModelInferResponse__ParametersEntry choice_entry;
+/* -- The answer ----------------------------------------------------------------------------- */
 
-typedef struct choice_parameters {
+typedef Inference__ModelInferResponse__ParametersEntry answer_entry;
+
+/* Parameters of an answer: of the variant that was chosen, and that it is the last one. */
+enum { ANSWER_PARAMETERS = WEFT_CHOICE_PARAMETERS + 1 };
+
+typedef struct answer_parameters {
     weft_choice_parameter from[WEFT_CHOICE_PARAMETERS];
-    choice_entry entry[WEFT_CHOICE_PARAMETERS], *list[WEFT_CHOICE_PARAMETERS];
-    Inference__InferParameter value[WEFT_CHOICE_PARAMETERS];
-} choice_parameters;
+    answer_entry entry[ANSWER_PARAMETERS], *list[ANSWER_PARAMETERS];
+    Inference__InferParameter value[ANSWER_PARAMETERS];
+} answer_parameters;
 
-static void put_choice(const weft_app_choice *c, choice_parameters *to,
+static Inference__InferParameter *add_parameter(answer_parameters *to, const char *key,
+                                                Inference__ModelInferResponse *response)
+{
+    size_t i = response->n_parameters++;
+    inference__infer_parameter__init(&to->value[i]);
+    inference__model_infer_response__parameters_entry__init(&to->entry[i]);
+    to->entry[i].key = (char *)key;
+    to->entry[i].value = &to->value[i];
+    to->list[i] = &to->entry[i];
+    response->parameters = to->list;
+    return &to->value[i];
+}
+
+static void put_choice(const weft_app_choice *c, answer_parameters *to,
                        Inference__ModelInferResponse *response)
 {
     weft_request__list_choice(c, to->from);
     for (size_t i = 0; i < WEFT_CHOICE_PARAMETERS; i++) {
         const weft_choice_parameter *p = &to->from[i];
-        inference__infer_parameter__init(&to->value[i]);
-        inference__model_infer_response__parameters_entry__init(&to->entry[i]);
-        to->value[i].parameter_choice_case =
+        Inference__InferParameter *value = add_parameter(to, p->key, response);
+        value->parameter_choice_case =
             p->text ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM
                     : INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
         if (p->text)
-            to->value[i].string_param = (char *)p->text;
+            value->string_param = (char *)p->text;
         else
-            to->value[i].double_param = p->number;
-        to->entry[i].key = (char *)p->key;
-        to->entry[i].value = &to->value[i];
-        to->list[i] = &to->entry[i];
+            value->double_param = p->number;
     }
-    response->n_parameters = WEFT_CHOICE_PARAMETERS;
-    response->parameters = to->list;
 }
 
-bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len)
+/* Packs what a stream of messages carries for a request: its only answer, or its error. */
+static bool pack_streamed(Inference__ModelInferResponse *response, const char *error,
+                          answer_parameters *parameters, uint8_t **out, size_t *out_len)
+{
+    Inference__ModelStreamInferResponse outer = INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
+    Inference__InferParameter *last = add_parameter(parameters, "triton_final_response", response);
+    last->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
+    last->bool_param = true;
+    outer.infer_response = response;
+    if (error)
+        outer.error_message = (char *)error;
+    return weft_grpc__pack(&outer.base, out, out_len);
+}
+
+bool weft_grpc__write_error(const char *id, const char *text, uint8_t **out, size_t *out_len)
+{
+    Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
+    answer_parameters parameters;
+    response.id = (char *)id;
+    return pack_streamed(&response, text, &parameters, out, out_len);
+}
+
+bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
+                            size_t *out_len)
 {
     typedef Inference__ModelInferResponse__InferOutputTensor answer_output;
     const weft_bundle_program *p = infer->program;
@@ -417,7 +452,7 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
     answer_output *output = calloc(n + 1, sizeof *output);
     answer_output **list = calloc(n + 1, sizeof *list);
     ProtobufCBinaryData *raw = calloc(n + 1, sizeof *raw);
-    choice_parameters choice;
+    answer_parameters parameters;
     bool ok = output && list && raw;
     for (uint32_t i = 0; ok && i < n; i++) {
         weft_tensor *t = &infer->request->out[infer->output[i]];
@@ -430,14 +465,16 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t 
         raw[i] = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
     }
     if (infer->request->chosen.name)
-        put_choice(&infer->request->chosen, &choice, &response);
+        put_choice(&infer->request->chosen, &parameters, &response);
     response.model_name = (char *)weft_bundle_served(p);
     response.model_version = (char *)infer->version;
     response.id = infer->in->id;
     response.n_outputs = response.n_raw_output_contents = n;
     response.outputs = list;
     response.raw_output_contents = raw;
-    ok = ok && weft_grpc__pack(&response.base, out, out_len);
+    if (ok)
+        ok = talks ? pack_streamed(&response, NULL, &parameters, out, out_len)
+                   : weft_grpc__pack(&response.base, out, out_len);
     free(output);
     free(list);
     free(raw);
@@ -469,9 +506,11 @@ static weft_grpc_call *call_of(weft_job *job)
 
 static void write_answer(weft_grpc_call *call)
 {
-    if (!weft_grpc__write_infer(call->infer, &call->message, &call->len))
+    if (!weft_grpc__write_infer(call->infer, call->talks, &call->message, &call->len))
         weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
                              "the answer does not fit into memory or a message");
+    else
+        weft_grpc__pack_answer(call);
 }
 
 /* The call needs its model no more. */
@@ -489,8 +528,9 @@ static bool choose_model(weft_grpc_call *call, const uint8_t *message, size_t le
 {
     weft_router *router = call->router;
     const char *patterns = weft_access__models(call->access, &call->presented);
-    weft_grpc_name name, version;
-    const char *wrong = weft_grpc__scan_model(message, len, &name, &version);
+    weft_grpc_names names;
+    const char *wrong = weft_grpc__scan_names(message, len, &names);
+    const weft_grpc_name name = names.model, version = names.version;
     if (wrong) {
         weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message %s", wrong);
         return false;
@@ -550,21 +590,15 @@ static size_t output_bytes(const weft_grpc_infer *infer)
     return bytes;
 }
 
-static bool hold(weft_grpc_call *call, size_t bytes)
-{
-    if (!call->hold || call->hold(call, bytes))
-        return true;
-    weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
-    return false;
-}
-
 static void on_done(weft_request *request)
 {
     weft_grpc_call *call = request->user;
     size_t bytes = request->answer == WEFT_ANSWER_OK ? output_bytes(call->infer) : 0;
-    if (request->answer == WEFT_ANSWER_OK && hold(call, call->infer->decoded + bytes)) {
+    if (request->answer == WEFT_ANSWER_OK &&
+        weft_grpc__hold_bytes(call, call->infer->decoded + bytes)) {
         /* Written beside the loop when it is large. */
-        if (call->offload && bytes > WEFT_GRPC_INLINE_BYTES) {
+        size_t most = call->form ? WEFT_GRPC_INLINE_PACKED_BYTES : (size_t)WEFT_GRPC_INLINE_BYTES;
+        if (call->offload && bytes > most) {
             call->offloaded = true;
             call->job = (weft_job){.run = run_write, .done = done_write};
             weft_offload__submit(call->offload, &call->job);
@@ -586,7 +620,7 @@ static void on_done(weft_request *request)
 static void submit(weft_grpc_call *call)
 {
     weft_request *request = call->infer->request;
-    if (!hold(call, call->infer->decoded)) {
+    if (!weft_grpc__hold_bytes(call, call->infer->decoded)) {
         end_call(call);
         return;
     }

@@ -1,6 +1,7 @@
 /* Shared by the files of the gRPC transport.
  *
  *   bytes -> grpc.c (connections) -> grpc_stream.c (HTTP/2 streams, one message each way)
+ *         -> grpc_talk.c (streams of messages both ways) -> grpc_begin.c (compressed messages)
  *         -> grpc_calls.c (methods) -> grpc_infer.c (ModelInfer) -> grpc_message.c (protobuf)
  *
  * A stream embeds its call. When the client leaves while the request of the call belongs to the
@@ -10,6 +11,7 @@
 
 #include "runtime/server/access_int.h"
 #include "runtime/server/deployment_int.h"
+#include "runtime/server/zip.h"
 #include "runtime/server/serve_int.h"
 
 #include <nghttp2/nghttp2.h>
@@ -30,6 +32,9 @@ typedef enum weft_grpc_status {
     WEFT_GRPC_UNAUTHENTICATED = 16
 } weft_grpc_status;
 
+/* Value of grpc-accept-encoding. */
+#define WEFT_GRPC_ENCODINGS "identity,deflate,gzip"
+
 /* Compression flag and length before every message. */
 enum { WEFT_GRPC_PREFIX_BYTES = 5 };
 
@@ -43,11 +48,13 @@ typedef struct weft_grpc_call {
     weft_deployment *deployment;
     const char *repository;        /* folder that clients may load from; NULL: they may not */
     weft_operation_wait operation; /* that the call waits for */
+    weft_spans *spans;             /* NULL: none */
     weft_listings *listings;       /* NULL: lists are written at once */
     weft_grpc_list *list;          /* while it is written, owned */
     weft_presented presented;
     weft_origin origin;
     uint64_t timeout_us; /* header grpc-timeout; 0: none */
+    size_t unpacked_max; /* bytes of a message that was packed */
     size_t decoded_max;  /* limit for the memory of the decoded request, bytes */
     /* Called once, possibly inside weft_grpc__start_call or weft_grpc__cancel_call. */
     void (*reply)(struct weft_grpc_call *call);
@@ -55,6 +62,10 @@ typedef struct weft_grpc_call {
      * held. NULL: nobody counts. */
     bool (*hold)(struct weft_grpc_call *call, size_t bytes);
     void *user;
+
+    weft_zip_form form; /* of the message; its answer gets the same where that makes it smaller */
+    bool talks;         /* of a stream of messages: the answer is a ModelStreamInferResponse */
+    char *id;           /* `talks`: that the message gives; owned by the stream; NULL: none */
 
     /* The answer. */
     weft_grpc_status status;
@@ -68,10 +79,11 @@ typedef struct weft_grpc_call {
     bool submitted;         /* its request was given to the router, which logs it */
     weft_grpc_infer *infer; /* while its request belongs to the router */
 
-    /* While a large message is read beside the loop. */
+    /* While a large message is unpacked or read beside the loop. */
     weft_offload *offload; /* NULL: all messages are read at once */
     weft_job job;
-    uint8_t *bytes; /* owned */
+    const weft_grpc_method *method; /* of a message that is unpacked */
+    uint8_t *bytes;                 /* owned */
     size_t n_bytes;
     weft_answer answer;
     bool offloaded, cancelled;
@@ -86,6 +98,18 @@ enum { WEFT_GRPC_INLINE_BYTES = 256 << 10 };
 /* The same as weft_grpc__start_call for a large message of ModelInfer, which it takes. */
 void weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len);
 bool weft_grpc__is_infer(const weft_grpc_method *method);
+/* Whether its streams carry any number of messages each way. */
+bool weft_grpc__talks(const weft_grpc_method *method);
+/* Unpacks the message, which it takes, if it is packed (grpc_begin.c), and starts the call, beside
+ * the loop where that takes long. `reply` is called as by weft_grpc__start_call. */
+void weft_grpc__begin_call(const weft_grpc_method *method, weft_grpc_call *call, uint8_t *message,
+                           size_t len);
+/* Counts so many bytes as held by the call. false: too many are; the call has its error. */
+bool weft_grpc__hold_bytes(weft_grpc_call *call, size_t bytes);
+/* Packs the answer of a call whose message was packed. Any thread. */
+void weft_grpc__pack_answer(weft_grpc_call *call);
+/* Packed messages, and answers to be packed, above this size are handled beside the loop. */
+enum { WEFT_GRPC_INLINE_PACKED_BYTES = 4 << 10 };
 /* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
                            const uint8_t *message, size_t len);
@@ -99,6 +123,19 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
 
 struct ProtobufCMessage;
 struct ProtobufCMessageDescriptor;
+/* Answers a request of the reflection (grpc_reflect.c). NULL: the call has its error. */
+struct ProtobufCMessage *weft_grpc__reflect(weft_grpc_call *call, weft_arena *arena,
+                                            const struct ProtobufCMessage *in);
+/* Methods of log and trace settings (grpc_settings.c). */
+struct ProtobufCMessage *weft_grpc__log_settings(weft_grpc_call *call, weft_arena *arena,
+                                                 const struct ProtobufCMessage *in);
+struct ProtobufCMessage *weft_grpc__trace_setting(weft_grpc_call *call, weft_arena *arena,
+                                                  const struct ProtobufCMessage *in);
+/* The first one, made by the build, has descriptors of all messages and services. */
+typedef struct weft_grpc_descriptors {
+    const char *name, *bytes;
+} weft_grpc_descriptors;
+extern const weft_grpc_descriptors weft_grpc__descriptors[];
 /* Methods of the model repository (grpc_repository.c). true: the call waits; false: it has its
  * error.
  */
@@ -123,10 +160,13 @@ typedef struct weft_grpc_name {
     size_t len;
 } weft_grpc_name;
 
-/* The model and version that a ModelInferRequest names, found without decoding it; "" where it
- * names none. NULL: found; else what is wrong with the message. */
-const char *weft_grpc__scan_model(const uint8_t *message, size_t len, weft_grpc_name *out_name,
-                                  weft_grpc_name *out_version);
+/* What a ModelInferRequest names; "" where it names none. */
+typedef struct weft_grpc_names {
+    weft_grpc_name model, version, id;
+} weft_grpc_names;
+
+/* Finds them without decoding the message. NULL: found; else what is wrong with it. */
+const char *weft_grpc__scan_names(const uint8_t *message, size_t len, weft_grpc_names *out);
 /* *out_bytes: what the decoded message takes. NULL: malformed or, *out_too_large set, larger than
  * decoded_max when decoded. The result is freed by protobuf_c_message_free_unpacked(message, NULL).
  */
@@ -156,8 +196,12 @@ struct weft_grpc_infer {
 bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, size_t len,
                            size_t decoded_max, weft_answer *out_answer, char *text,
                            weft_grpc_infer **out);
-/* Packs the answer with its prefix. false: out of memory, or longer than 4 GiB. */
-bool weft_grpc__write_infer(const weft_grpc_infer *infer, uint8_t **out, size_t *out_len);
+/* Packs the answer with its prefix, as a ModelInferResponse or, `talks`, ModelStreamInferResponse.
+ * false: out of memory, or longer than 4 GiB. */
+bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
+                            size_t *out_len);
+/* The ModelStreamInferResponse of a request that failed. */
+bool weft_grpc__write_error(const char *id, const char *text, uint8_t **out, size_t *out_len);
 void weft_grpc__destroy_infer(weft_grpc_infer *infer);
 
 /* -- Streams and connections ---------------------------------------------------------------- */
@@ -199,6 +243,7 @@ struct grpc_connection {
     uint64_t rest_ns; /* when the socket last took some of the rest */
     grpc_stream *streams;
     uint32_t n_stream, n_running;
+    uint32_t n_part;               /* of those running, messages of streams of messages */
     uint64_t hello_deadline_ns;    /* for the first HTTP/2 frame; 0: it has arrived */
     uint64_t settings_deadline_ns; /* for the acknowledgement of the server's; 0: not awaited */
     bool leaving;                  /* was told the last stream that is answered */
@@ -216,26 +261,56 @@ typedef enum grpc_state {
     GRPC_HEADERS,   /* headers are incomplete */
     GRPC_RECEIVING, /* the message is incomplete */
     GRPC_RUNNING,   /* the call was started */
-    GRPC_SENDING    /* the answer is being sent */
+    GRPC_SENDING,   /* the answer is being sent */
+    GRPC_TALKING    /* messages come and go (grpc_talk.c) */
 } grpc_state;
 
-struct grpc_stream {
+/* Bytes that count as held. */
+typedef struct grpc_share {
     weft_grpc *grpc;
+    weft_peer *peer; /* with a reference */
+    size_t held;     /* of grpc->held_bytes and peer->held_bytes */
+} grpc_share;
+
+/* A message of a stream of messages, and its answer (grpc_talk.c). */
+typedef struct grpc_part {
+    weft_grpc_call call;
+    grpc_stream *stream; /* NULL: orphan */
+    grpc_share share;
+    size_t sent; /* bytes of call.message */
+    struct grpc_part *next, *prev;
+} grpc_part;
+
+typedef struct grpc_talk {
+    grpc_part *running;
+    grpc_part *ready, *last_ready; /* answers in the order of sending */
+    uint32_t n_running, n_ready;
+    uint64_t until_ns;    /* deadline of all; UINT64_MAX: none */
+    uint64_t send_by_ns;  /* for the first of `ready` */
+    bool errors_end;      /* an error of a request ends the stream */
+    bool admitted;        /* the next message was admitted with the headers */
+    bool no_more;         /* messages are not awaited */
+    bool sleeps, trailed; /* nghttp2 waits for an answer; has the trailers */
+} grpc_talk;
+
+struct grpc_stream {
+    grpc_share share;
     grpc_connection *connection; /* NULL: orphan */
     int32_t id;
     grpc_state state;
     uint64_t deadline_ns; /* for receiving, later for sending */
     const weft_grpc_method *method;
     size_t header_bytes;
-    bool is_post, is_grpc, has_encoding, timeout_wrong;
+    bool is_post, is_grpc, timeout_wrong;
+    bool has_encoding;  /* other than identity */
+    weft_zip_form form; /* of that encoding; NONE: unknown */
     uint8_t prefix[WEFT_GRPC_PREFIX_BYTES];
     uint32_t n_prefix;
     uint8_t *message;
     size_t len, cap, have; /* len: from the prefix; have: received */
-    size_t held;           /* share of grpc->held_bytes and peer->held_bytes */
-    weft_peer *peer;       /* with a reference */
-    weft_grpc_call call;
-    size_t sent; /* bytes of call.message */
+    weft_grpc_call call;   /* TALKING: what its messages have in common, and how it ends */
+    size_t sent;           /* bytes of call.message */
+    grpc_talk talk;
     grpc_stream *next, *prev;
 };
 
@@ -248,6 +323,35 @@ void weft_grpc__refuse_stream(grpc_stream *stream, weft_grpc_status status, cons
 /* While draining, the client has heard of it: calls that begin from now on are not answered, and
  * those that are not whole are refused. */
 void weft_grpc__leave(grpc_connection *connection);
+/* What both kinds of streams share (grpc_share.c). */
+
+/* Time by which so many bytes are to be moved. */
+uint64_t weft_grpc__deadline(size_t bytes);
+/* Whether the share may be `bytes` instead of what it is. */
+bool weft_grpc__may_hold(const grpc_share *share, size_t bytes);
+void weft_grpc__set_held(grpc_share *share, size_t bytes);
+/* Writes the access log of a call that the router does not log. */
+void weft_grpc__log_call(const weft_grpc_call *call, const weft_grpc_method *method);
+/* Percent-encodes a grpc-message; returns its length. */
+enum { WEFT_GRPC_ESCAPED_MAX = 3 * WEFT_REQUEST_MESSAGE_MAX };
+size_t weft_grpc__escape(const char *text, char out[WEFT_GRPC_ESCAPED_MAX]);
+nghttp2_nv weft_grpc__field(const char *name, const char *value, size_t len);
+
+/* Streams of messages (grpc_talk.c): answers the headers, and awaits messages. */
+void weft_grpc__open_talk(grpc_stream *stream);
+/* Takes the message of the stream, which is whole. */
+void weft_grpc__take_message(grpc_stream *stream);
+/* The client sends no more messages. */
+void weft_grpc__finish_talk(grpc_stream *stream);
+/* Ends the stream with a status behind the answers that are ready, and, `waits`, behind those that
+ * are to come. */
+void weft_grpc__end_talk(grpc_stream *stream, weft_grpc_status status, const char *text,
+                         bool waits);
+/* The stream is about to be freed. */
+void weft_grpc__drop_talk(grpc_stream *stream);
+/* Whether something has waited too long: the client for an answer, or its whole stream. */
+uint64_t weft_grpc__talk_deadline(const grpc_stream *stream);
+void weft_grpc__expire_talk(grpc_stream *stream, uint64_t now_ns);
 /* Has the output of the connection written before the loop waits. */
 void weft_grpc__mark_dirty(grpc_connection *connection);
 

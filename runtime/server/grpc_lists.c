@@ -43,6 +43,21 @@ static Inference__InferBatchStatistics **list_batches(weft_arena *arena, const w
     return list;
 }
 
+static void put_memory(weft_arena *arena, const weft_router *router, uint32_t at,
+                       Inference__ModelStatistics *m)
+{
+    uint64_t bytes = weft_router__memory_bytes(router, at);
+    if (!bytes)
+        return;
+    Inference__MemoryUsage *usage = weft_arena_alloc(arena, sizeof *usage);
+    inference__memory_usage__init(usage);
+    usage->type = (char *)weft_router__memory_kind(router, at);
+    usage->byte_size = bytes;
+    m->n_memory_usage = 1;
+    m->memory_usage = weft_arena_alloc(arena, sizeof *m->memory_usage);
+    m->memory_usage[0] = usage;
+}
+
 static Inference__ModelStatistics *put_stats(weft_arena *arena, const weft_router *router,
                                              uint32_t at)
 {
@@ -69,6 +84,7 @@ static Inference__ModelStatistics *put_stats(weft_arena *arena, const weft_route
     inference->cache_miss = put_duration(arena, none);
     m->n_batch_stats = s->n_batch;
     m->batch_stats = list_batches(arena, s);
+    put_memory(arena, router, at, m);
     return m;
 }
 

@@ -1,4 +1,5 @@
-/* gRPC messages: protobuf in and out within a memory limit, and the status of a call. */
+/* gRPC messages: protobuf in and out within a memory limit, answers packed in the form of their
+ * messages, bytes that a call holds, and its status. */
 #include "runtime/server/grpc_int.h"
 
 #include <protobuf-c/protobuf-c.h>
@@ -75,6 +76,29 @@ void weft_grpc__fail_call(weft_grpc_call *call, weft_grpc_status status, const c
     va_start(ap, fmt);
     vsnprintf(call->text, sizeof call->text, fmt, ap);
     va_end(ap);
+}
+
+void weft_grpc__pack_answer(weft_grpc_call *call)
+{
+    uint8_t *packed;
+    size_t len;
+    if (call->form == WEFT_ZIP_NONE ||
+        !weft_zip__pack(call->form, call->message + WEFT_GRPC_PREFIX_BYTES,
+                        call->len - WEFT_GRPC_PREFIX_BYTES, WEFT_GRPC_PREFIX_BYTES, &packed, &len))
+        return;
+    (void)weft_grpc__put_prefix(packed, len); /* shorter than one that fits */
+    packed[0] = 1;
+    free(call->message);
+    call->message = packed;
+    call->len = len;
+}
+
+bool weft_grpc__hold_bytes(weft_grpc_call *call, size_t bytes)
+{
+    if (!call->hold || call->hold(call, bytes))
+        return true;
+    weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
+    return false;
 }
 
 weft_grpc_status weft_grpc__status_of(weft_answer answer)

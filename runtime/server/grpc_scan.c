@@ -111,12 +111,13 @@ const char *weft_grpc__scan_infer(const uint8_t *message, size_t len)
     return check(&s, request);
 }
 
-const char *weft_grpc__scan_model(const uint8_t *message, size_t len, weft_grpc_name *out_name,
-                                  weft_grpc_name *out_version)
+const char *weft_grpc__scan_names(const uint8_t *message, size_t len, weft_grpc_names *out)
 {
     uint32_t n_unknown = 0, n = 0;
     scan s = {.at = message, .end = message ? message + len : NULL, .n_unknown = &n_unknown};
-    *out_name = *out_version = (weft_grpc_name){.at = ""};
+    const weft_grpc_name none = {.at = ""};
+    *out = (weft_grpc_names){none, none, none};
+    weft_grpc_name *const to[] = {&out->model, &out->version, &out->id};
     while (s.at < s.end) {
         uint64_t tag = 0;
         scan inside;
@@ -124,11 +125,10 @@ const char *weft_grpc__scan_model(const uint8_t *message, size_t len, weft_grpc_
             return "takes too much memory: it has too many fields";
         if (!read_varint(&s, &tag) || !read_value(&s, tag & 7, &inside))
             return "is malformed";
-        if ((tag >> 3 != 1 && tag >> 3 != 2) || (tag & 7) != WIRE_LENGTH)
-            continue;
-        weft_grpc_name *out = tag >> 3 == 1 ? out_name : out_version;
-        *out = (weft_grpc_name){.at = (const char *)inside.at,
-                                .len = (size_t)(inside.end - inside.at)};
+        uint64_t number = tag >> 3;
+        if (number >= 1 && number <= sizeof to / sizeof to[0] && (tag & 7) == WIRE_LENGTH)
+            *to[number - 1] = (weft_grpc_name){.at = (const char *)inside.at,
+                                               .len = (size_t)(inside.end - inside.at)};
     }
     return NULL;
 }

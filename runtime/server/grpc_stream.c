@@ -9,40 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32, SLOWEST_BYTES_PER_S = 256 << 10 };
-
-static const uint64_t grace_ns = 30000000000u;
+enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32 };
 
 static const uint64_t settings_ns = 10000000000u; /* for the client to acknowledge the server's */
 
 /* Streams that the server resets for faults of the client: so many at once, then per second. */
 enum { RESETS_MAX = 1000, RESETS_PER_S = 100 };
 
-void weft_grpc__mark_dirty(grpc_connection *c)
-{
-    if (c->is_dirty)
-        return;
-    c->is_dirty = true;
-    c->next_dirty = c->grpc->dirty;
-    c->grpc->dirty = c;
-}
-
-static uint64_t deadline_of(size_t bytes)
-{
-    return weft_clock__now_ns() + grace_ns + (uint64_t)bytes / SLOWEST_BYTES_PER_S * 1000000000u;
-}
-
-static void set_held(grpc_stream *s, size_t bytes)
-{
-    s->grpc->held_bytes = s->grpc->held_bytes - s->held + bytes;
-    s->peer->held_bytes = s->peer->held_bytes - s->held + bytes;
-    s->held = bytes;
-}
-
 static void free_stream(grpc_stream *s)
 {
-    set_held(s, 0);
-    weft_peers__release(&s->grpc->peers, s->peer);
+    weft_grpc__set_held(&s->share, 0);
+    weft_peers__release(&s->share.grpc->peers, s->share.peer);
     free(s->message);
     free(s->call.message);
     free(s);
@@ -50,7 +27,7 @@ static void free_stream(grpc_stream *s)
 
 static void count_running(grpc_stream *s, int change)
 {
-    s->grpc->n_running += (uint32_t)change;
+    s->share.grpc->n_running += (uint32_t)change;
     if (s->connection)
         s->connection->n_running += (uint32_t)change;
 }
@@ -70,6 +47,8 @@ void weft_grpc__drop_stream(grpc_stream *s)
         s->next->prev = s->prev;
     c->n_stream--;
     c->n_running -= s->state == GRPC_RUNNING;
+    if (s->state == GRPC_TALKING)
+        weft_grpc__drop_talk(s);
     s->connection = NULL;
     if (s->state == GRPC_RUNNING)
         weft_grpc__cancel_call(&s->call); /* frees the stream, now or later */
@@ -79,38 +58,9 @@ void weft_grpc__drop_stream(grpc_stream *s)
 
 /* -- Answers -------------------------------------------------------------------------------- */
 
-enum { ESCAPED_MAX = 3 * WEFT_REQUEST_MESSAGE_MAX };
-
-/* Percent-encodes a grpc-message; returns its length. */
-static size_t escape(const char *text, char out[ESCAPED_MAX])
-{
-    static const char hex[] = "0123456789ABCDEF";
-    size_t n = 0;
-    for (; *text && n + 3 <= ESCAPED_MAX; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c >= 0x20 && c <= 0x7e && c != '%') {
-            out[n++] = (char)c;
-            continue;
-        }
-        out[n++] = '%';
-        out[n++] = hex[c >> 4];
-        out[n++] = hex[c & 15];
-    }
-    return n;
-}
-
-static nghttp2_nv header(const char *name, const char *value, size_t len)
-{
-    return (nghttp2_nv){.name = (uint8_t *)name,
-                        .value = (uint8_t *)value,
-                        .namelen = strlen(name),
-                        .valuelen = len,
-                        .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME};
-}
-
 static nghttp2_nv text_header(const char *name, const char *value)
 {
-    return header(name, value, strlen(value));
+    return weft_grpc__field(name, value, strlen(value));
 }
 
 static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, size_t cap,
@@ -131,45 +81,31 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, s
     return (ssize_t)n;
 }
 
-static void log_call(const grpc_stream *s)
-{
-    char trace[2 * WEFT_TRACE_ID_BYTES + 1];
-    const weft_origin *o = &s->call.origin;
-    if (!o->known || s->call.submitted || !weft_log__is_on(WEFT_LOG_ACCESS))
-        return;
-    weft_spans__put_hex(o->context.trace, sizeof o->context.trace, trace);
-    WEFT_LOG(
-        WEFT_LOG_ACCESS, "grpc",
-        {.key = "method", .text = s->method ? weft_grpc__path_of(s->method) : ""},
-        {.key = "status", .number = s->call.status}, {.key = "trace", .text = trace},
-        {.key = "peer", .text = o->peer}, {.key = "key", .text = o->key},
-        {.key = "why", .text = s->call.text},
-        {.key = "total_us", .number = (double)((weft_clock__now_ns() - o->received_ns) / 1000)});
-}
-
 /* `http` other than "200": the request is not gRPC and gets only this HTTP status. */
 static void send_answer(grpc_stream *s, const char *http)
 {
     const weft_grpc_call *call = &s->call;
     nghttp2_session *session = s->connection->session;
     bool ok = call->status == WEFT_GRPC_OK, is_grpc = strcmp(http, "200") == 0;
-    char status[12], text[ESCAPED_MAX];
-    nghttp2_nv nv[5];
+    char status[12], text[WEFT_GRPC_ESCAPED_MAX];
+    nghttp2_nv nv[6];
     size_t n = 0;
     snprintf(status, sizeof status, "%d", (int)call->status);
     nv[n++] = text_header(":status", http);
     if (is_grpc) {
         nv[n++] = text_header("content-type", "application/grpc");
-        nv[n++] = text_header("grpc-accept-encoding", "identity");
+        nv[n++] = text_header("grpc-accept-encoding", WEFT_GRPC_ENCODINGS);
     }
+    if (is_grpc && ok && call->form != WEFT_ZIP_NONE)
+        nv[n++] = text_header("grpc-encoding", weft_zip__name(call->form));
     if (is_grpc && !ok) {
         nv[n++] = text_header("grpc-status", status);
-        nv[n++] = header("grpc-message", text, escape(call->text, text));
+        nv[n++] = weft_grpc__field("grpc-message", text, weft_grpc__escape(call->text, text));
     }
     nghttp2_data_provider data = {.source = {.ptr = s}, .read_callback = read_answer};
-    log_call(s);
+    weft_grpc__log_call(call, s->method);
     s->state = GRPC_SENDING;
-    s->deadline_ns = deadline_of(call->len);
+    s->deadline_ns = weft_grpc__deadline(call->len);
     if (nghttp2_submit_response(session, s->id, nv, n, ok ? &data : NULL) != 0)
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
     weft_grpc__mark_dirty(s->connection);
@@ -185,7 +121,7 @@ static void drop_message(grpc_stream *s)
 static void refuse(grpc_stream *s, const char *http, weft_grpc_status status, const char *text)
 {
     drop_message(s);
-    set_held(s, 0);
+    weft_grpc__set_held(&s->share, 0);
     weft_grpc__fail_call(&s->call, status, "%s", text);
     send_answer(s, http);
 }
@@ -195,24 +131,12 @@ void weft_grpc__refuse_stream(grpc_stream *s, weft_grpc_status status, const cha
     refuse(s, "200", status, text);
 }
 
-/* Whether the stream may hold `bytes` instead of what it holds: one address may hold a quarter.
- * More than all that, an answer, only where there is little else. */
-static bool may_hold(const grpc_stream *s, size_t bytes)
-{
-    const weft_grpc *grpc = s->grpc;
-    size_t others = grpc->held_bytes - s->held, of_peer = s->peer->held_bytes - s->held,
-           quarter = grpc->held_max / 4;
-    if (bytes <= s->held || (others <= quarter && (s->peer->exempt || of_peer == 0)))
-        return true;
-    return (s->peer->exempt || of_peer + bytes <= quarter) && others + bytes <= grpc->held_max;
-}
-
 static bool on_hold(weft_grpc_call *call, size_t bytes)
 {
     grpc_stream *s = call->user;
-    if (!may_hold(s, bytes))
+    if (!weft_grpc__may_hold(&s->share, bytes))
         return false;
-    set_held(s, bytes);
+    weft_grpc__set_held(&s->share, bytes);
     return true;
 }
 
@@ -225,7 +149,7 @@ static void on_reply(weft_grpc_call *call)
         free_stream(s);
         return;
     }
-    set_held(s, call->len);
+    weft_grpc__set_held(&s->share, call->len);
     send_answer(s, "200");
 }
 
@@ -266,6 +190,15 @@ static bool is_grpc_type(const uint8_t *at, size_t len)
            (len == n || at[n] == ';' || is(at + n, len - n, "+proto"));
 }
 
+static void take_encoding(grpc_stream *s, const uint8_t *value, size_t len)
+{
+    s->has_encoding = !is(value, len, "identity");
+    s->form = WEFT_ZIP_NONE;
+    for (weft_zip_form f = WEFT_ZIP_GZIP; f <= WEFT_ZIP_DEFLATE; f++)
+        if (is(value, len, weft_zip__name(f)))
+            s->form = f;
+}
+
 static void take_header(grpc_stream *s, const uint8_t *name, size_t name_len, const uint8_t *value,
                         size_t len)
 {
@@ -276,7 +209,9 @@ static void take_header(grpc_stream *s, const uint8_t *name, size_t name_len, co
     else if (is(name, name_len, "content-type"))
         s->is_grpc = is_grpc_type(value, len);
     else if (is(name, name_len, "grpc-encoding"))
-        s->has_encoding = !is(value, len, "identity");
+        take_encoding(s, value, len);
+    else if (is(name, name_len, "triton_grpc_error"))
+        s->talk.errors_end = is(value, len, "true");
     else if (is(name, name_len, "grpc-timeout")) {
         s->call.timeout_us = parse_timeout(value, len);
         s->timeout_wrong = s->call.timeout_us == 0;
@@ -300,7 +235,7 @@ static void admit(grpc_stream *s)
 /* Where the call comes from, if anybody wants to know; the fields of a parent are kept. */
 static void take_origin(grpc_stream *s)
 {
-    const weft_front *front = &s->grpc->front;
+    const weft_front *front = &s->share.grpc->front;
     const weft_origin parent = s->call.origin;
     if (!weft_spans__is_on(front->spans))
         return;
@@ -327,9 +262,20 @@ static void end_headers(grpc_stream *s)
         refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "grpc-timeout is malformed");
     else
         admit(s);
+    if (s->state == GRPC_RECEIVING && weft_grpc__talks(s->method))
+        weft_grpc__open_talk(s);
 }
 
 /* -- Messages ------------------------------------------------------------------------------- */
+
+/* The message that arrives, or the whole stream, is refused. */
+static void refuse_message(grpc_stream *s, weft_grpc_status status, const char *text)
+{
+    if (s->state == GRPC_TALKING)
+        weft_grpc__end_talk(s, status, text, false);
+    else
+        refuse(s, "200", status, text);
+}
 
 /* Reads the prefix, which is whole. false: the message is refused. */
 static bool begin_message(grpc_stream *s)
@@ -339,15 +285,21 @@ static bool begin_message(grpc_stream *s)
     for (int i = 1; i < WEFT_GRPC_PREFIX_BYTES; i++)
         len = len << 8 | s->prefix[i];
     s->len = len;
-    snprintf(text, sizeof text, "the message is larger than %zu bytes", s->grpc->max_message);
-    if (s->prefix[0] == 1 && s->has_encoding)
-        refuse(s, "200", WEFT_GRPC_UNIMPLEMENTED, "compressed messages are not supported");
-    else if (s->prefix[0] != 0)
-        refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "the message has wrong flags");
-    else if (s->len > s->grpc->max_message)
-        refuse(s, "200", WEFT_GRPC_RESOURCE_EXHAUSTED, text);
-    s->deadline_ns = deadline_of(s->len);
-    return s->state == GRPC_RECEIVING;
+    s->deadline_ns = weft_grpc__deadline(s->len);
+    snprintf(text, sizeof text, "the message is larger than %zu bytes", s->share.grpc->max_message);
+    if (s->prefix[0] > 1)
+        refuse_message(s, WEFT_GRPC_INVALID_ARGUMENT, "the message has wrong flags");
+    else if (s->prefix[0] == 1 && !s->has_encoding)
+        refuse_message(s, WEFT_GRPC_INTERNAL,
+                       "the message is compressed, grpc-encoding is not set");
+    else if (s->prefix[0] == 1 && s->form == WEFT_ZIP_NONE)
+        refuse_message(s, WEFT_GRPC_UNIMPLEMENTED,
+                       "messages may be compressed by gzip and deflate only");
+    else if (s->len > s->share.grpc->max_message)
+        refuse_message(s, WEFT_GRPC_RESOURCE_EXHAUSTED, text);
+    else
+        return true;
+    return false;
 }
 
 static bool grow_message(grpc_stream *s, size_t need)
@@ -356,44 +308,66 @@ static bool grow_message(grpc_stream *s, size_t need)
     while (cap < need)
         cap *= 2;
     cap = cap < s->len ? cap : s->len;
-    if (!may_hold(s, cap)) {
-        refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
+    if (!weft_grpc__may_hold(&s->share, cap)) {
+        refuse_message(s, WEFT_GRPC_UNAVAILABLE, "the server holds too many requests");
         return false;
     }
     uint8_t *message = realloc(s->message, cap);
     if (!message) {
-        refuse(s, "200", WEFT_GRPC_UNAVAILABLE, "out of memory");
+        refuse_message(s, WEFT_GRPC_UNAVAILABLE, "out of memory");
         return false;
     }
     s->message = message;
     s->cap = cap;
-    set_held(s, cap);
+    weft_grpc__set_held(&s->share, cap);
     return true;
+}
+
+/* Whether bytes of the stream are still of interest. */
+static bool takes_data(const grpc_stream *s)
+{
+    return s->state == GRPC_RECEIVING || (s->state == GRPC_TALKING && !s->talk.no_more);
+}
+
+/* Takes bytes of the prefix or the message, and returns how many. */
+static size_t take_data(grpc_stream *s, const uint8_t *data, size_t len)
+{
+    if (s->n_prefix < WEFT_GRPC_PREFIX_BYTES) {
+        s->prefix[s->n_prefix++] = *data;
+        if (s->n_prefix == WEFT_GRPC_PREFIX_BYTES)
+            (void)begin_message(s);
+        return 1;
+    }
+    size_t n = len < s->len - s->have ? len : s->len - s->have;
+    if (s->have + n > s->cap && !grow_message(s, s->have + n))
+        return n;
+    memcpy(s->message + s->have, data, n);
+    s->have += n;
+    s->connection->moved += n;
+    return n;
 }
 
 static void add_data(grpc_stream *s, const uint8_t *data, size_t len)
 {
-    while (len > 0 && s->n_prefix < WEFT_GRPC_PREFIX_BYTES) {
-        s->prefix[s->n_prefix++] = *data++;
-        len--;
-        if (s->n_prefix == WEFT_GRPC_PREFIX_BYTES && !begin_message(s))
+    while (len > 0 && takes_data(s)) {
+        bool whole = s->n_prefix == WEFT_GRPC_PREFIX_BYTES && s->have == s->len;
+        if (whole) {
+            refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "more data than the one message");
             return;
+        }
+        size_t n = take_data(s, data, len);
+        data += n;
+        len -= n;
+        if (s->state == GRPC_TALKING && !s->talk.no_more && s->n_prefix == WEFT_GRPC_PREFIX_BYTES &&
+            s->have == s->len)
+            weft_grpc__take_message(s);
     }
-    if (len == 0)
-        return;
-    if (len > s->len - s->have) {
-        refuse(s, "200", WEFT_GRPC_INVALID_ARGUMENT, "more data than the one message");
-        return;
-    }
-    if (s->have + len > s->cap && !grow_message(s, s->have + len))
-        return;
-    memcpy(s->message + s->have, data, len);
-    s->have += len;
-    s->connection->moved += len;
 }
 
 static void end_request(grpc_stream *s)
 {
+    if (s->state == GRPC_TALKING)
+        weft_grpc__finish_talk(s);
     if (s->state != GRPC_RECEIVING)
         return; /* it was refused */
     if (s->n_prefix < WEFT_GRPC_PREFIX_BYTES || s->have < s->len) {
@@ -401,16 +375,12 @@ static void end_request(grpc_stream *s)
         return;
     }
     uint8_t *message = s->message;
-    s->message = NULL; /* the stream may be answered or freed inside weft_grpc__start_call */
+    s->message = NULL; /* the stream may be answered or freed inside weft_grpc__begin_call */
     s->state = GRPC_RUNNING;
+    s->call.form = s->prefix[0] ? s->form : WEFT_ZIP_NONE;
     count_running(s, 1);
     note_progress(s->connection);
-    if (s->call.offload && s->len > WEFT_GRPC_INLINE_BYTES && weft_grpc__is_infer(s->method)) {
-        weft_grpc__offload_infer(&s->call, message, s->len);
-        return;
-    }
-    weft_grpc__start_call(s->method, &s->call, message, s->len);
-    free(message);
+    weft_grpc__begin_call(s->method, &s->call, message, s->len);
 }
 
 /* -- Callbacks ------------------------------------------------------------------------------ */
@@ -428,17 +398,18 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     grpc_stream *s = calloc(1, sizeof *s);
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    *s = (grpc_stream){.grpc = c->grpc,
+    *s = (grpc_stream){.share = {.grpc = c->grpc, .peer = c->peer},
                        .connection = c,
-                       .peer = c->peer,
                        .id = frame->hd.stream_id,
-                       .deadline_ns = deadline_of(0),
+                       .deadline_ns = weft_grpc__deadline(0),
                        .next = c->streams};
     s->call = (weft_grpc_call){.router = c->grpc->router,
+                               .spans = c->grpc->front.spans,
                                .listings = c->grpc->front.listings,
                                .deployment = c->grpc->front.deployment,
                                .repository = c->grpc->options->repository,
                                .access = c->grpc->front.access,
+                               .unpacked_max = c->grpc->max_message,
                                .decoded_max = 2 * c->grpc->max_message + (1 << 20),
                                .offload = c->grpc->offload,
                                .reply = on_reply,
@@ -450,7 +421,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         free(s);
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     }
-    s->peer->n_ref++;
+    c->peer->n_ref++;
     if (c->streams)
         c->streams->prev = s;
     c->streams = s;
@@ -483,6 +454,8 @@ void weft_grpc__leave(grpc_connection *c)
     for (grpc_stream *s = c->streams; s; s = s->next)
         if (s->state == GRPC_RECEIVING)
             weft_grpc__refuse_stream(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
+        else if (s->state == GRPC_TALKING)
+            weft_grpc__end_talk(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down", true);
         else if (s->state == GRPC_HEADERS)
             nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_REFUSED_STREAM);
     nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
@@ -527,7 +500,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     grpc_stream *s = stream_of(session, id);
     (void)flags;
     (void)user;
-    if (s && s->state == GRPC_RECEIVING)
+    if (s)
         add_data(s, data, len);
     return 0;
 }

@@ -195,6 +195,8 @@ void weft_http__begin_list(http_exchange *x, http_list_kind kind, bool only_read
 /* -- The model repository (http_repository.c) -- */
 /* Loads or unloads model x->name; the exchange waits for the end. */
 void weft_http__change_model(http_exchange *x, bool loads);
+/* Lists settings of log or traces, after a change of the body where `changes` (http_settings.c). */
+void weft_http__settings(http_exchange *x, bool of_log, bool changes);
 void weft_http__list_models(http_exchange *x);
 
 /* The client of a waiting exchange is gone: it is freed, now or later. */

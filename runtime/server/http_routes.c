@@ -85,6 +85,26 @@ static void post_unload(const target *t)
     weft_http__change_model(t->x, false);
 }
 
+static void get_trace_setting(const target *t)
+{
+    weft_http__settings(t->x, false, false);
+}
+
+static void post_trace_setting(const target *t)
+{
+    weft_http__settings(t->x, false, true);
+}
+
+static void get_log_settings(const target *t)
+{
+    weft_http__settings(t->x, true, false);
+}
+
+static void post_log_settings(const target *t)
+{
+    weft_http__settings(t->x, true, true);
+}
+
 static void refuse_unsupported(const target *t)
 {
     weft_http__fail(t->x, 501, "this extension is not supported");
@@ -406,10 +426,12 @@ static const http_route routes[] = {
      refuse_unsupported, HTTP_API},
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/unregister", refuse_unsupported,
      HTTP_API},
-    {HTTP1_GET, WEFT_API_TRACE, "v2/trace/setting", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, WEFT_API_TRACE, "v2/trace/setting", refuse_unsupported, HTTP_API},
-    {HTTP1_GET, WEFT_API_LOGGING, "v2/logging", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, WEFT_API_LOGGING, "v2/logging", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, WEFT_API_TRACE, "v2/trace/setting", get_trace_setting, HTTP_API},
+    {HTTP1_POST, WEFT_API_TRACE, "v2/trace/setting", post_trace_setting, HTTP_API},
+    {HTTP1_GET, WEFT_API_TRACE, "v2/models/*/trace/setting", get_trace_setting, HTTP_API},
+    {HTTP1_POST, WEFT_API_TRACE, "v2/models/*/trace/setting", post_trace_setting, HTTP_API},
+    {HTTP1_GET, WEFT_API_LOGGING, "v2/logging", get_log_settings, HTTP_API},
+    {HTTP1_POST, WEFT_API_LOGGING, "v2/logging", post_log_settings, HTTP_API},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };

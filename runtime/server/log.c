@@ -17,7 +17,7 @@ enum { LINE_BYTES = 4096, VALUE_BYTES = 256 };
 
 static struct {
     bool json;
-    weft_log_level level;
+    _Atomic weft_log_level level;
     uint64_t dropped;
     bool cut; /* the last line is not whole */
 } state = {.level = WEFT_LOG_WARN};
@@ -25,6 +25,11 @@ static struct {
 void weft_log__configure(bool json, weft_log_level level)
 {
     state.json = json;
+    state.level = level;
+}
+
+void weft_log__set_level(weft_log_level level)
+{
     state.level = level;
 }
 

@@ -53,6 +53,9 @@ char *weft_oip__model_metadata(const weft_router *router, uint32_t model);
 char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready);
 char *weft_oip__model_config(const weft_bundle_program *program);
 
+struct weft_setting;
+char *weft_oip__settings(const struct weft_setting *list, size_t n);
+
 struct weft_repository_scan;
 
 /* Where a long list goes on. Zeroed: at its start. */

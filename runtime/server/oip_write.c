@@ -4,6 +4,7 @@
 #include "runtime/server/access_int.h"
 #include "runtime/server/deployment_int.h"
 #include "runtime/server/oip_int.h"
+#include "runtime/server/settings.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -184,8 +185,13 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
 
 /* -- Metadata ------------------------------------------------------------------------------- */
 
-static const char *const extensions[] = {"binary_tensor_data", "model_configuration",
-                                         "model_repository", "schedule_policy", "statistics"};
+static const char *const extensions[] = {"binary_tensor_data",
+                                         "model_configuration",
+                                         "model_repository",
+                                         "schedule_policy",
+                                         "statistics",
+                                         "trace",
+                                         "logging"};
 
 const char *const *weft_oip__extensions(size_t *out_n)
 {
@@ -219,6 +225,23 @@ static char *dump(json_t *root)
         return NULL;
     }
     return text;
+}
+
+static json_t *pack_setting(const weft_setting *s)
+{
+    if (s->kind == WEFT_SETTING_FLAG)
+        return json_boolean(s->flag);
+    if (s->kind == WEFT_SETTING_COUNT)
+        return json_integer(s->count);
+    return s->many ? json_pack("[s]", s->text) : json_string(s->text);
+}
+
+char *weft_oip__settings(const weft_setting *list, size_t n)
+{
+    json_t *root = json_object();
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(root, list[i].name, pack_setting(&list[i]));
+    return dump(root);
 }
 
 char *weft_oip__error(const char *text)
@@ -339,6 +362,14 @@ static json_t *pack_batches(const weft_model_stats *s)
     return list;
 }
 
+static json_t *pack_memory(const weft_router *router, uint32_t model)
+{
+    uint64_t bytes = weft_router__memory_bytes(router, model);
+    return bytes ? json_pack("[{s:s, s:i, s:I}]", "type", weft_router__memory_kind(router, model),
+                             "id", 0, "byte_size", (json_int_t)bytes)
+                 : json_array();
+}
+
 static json_t *pack_stats(const weft_router *router, uint32_t model)
 {
     const weft_model_stats *s = weft_router__stats(router, model);
@@ -350,12 +381,12 @@ static json_t *pack_stats(const weft_router *router, uint32_t model)
                   pack_duration(s->compute_input), "compute_infer", pack_duration(s->compute_infer),
                   "compute_output", pack_duration(s->compute_output), "cache_hit",
                   pack_duration(none), "cache_miss", pack_duration(none));
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:[], s:{}}", "name",
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:{}}", "name",
                      weft_bundle_served(ref.program), "version", ref.version, "last_inference",
                      (json_int_t)s->last_inference_ms, "inference_count",
                      (json_int_t)s->inference_count, "execution_count",
                      (json_int_t)s->execution_count, "inference_stats", inference, "batch_stats",
-                     pack_batches(s), "memory_usage", "response_stats");
+                     pack_batches(s), "memory_usage", pack_memory(router, model), "response_stats");
 }
 
 bool weft_oip__is_listed(const weft_router *router, const weft_oip_filter *f, uint32_t model)

@@ -422,6 +422,7 @@ struct router_bundle {
     char *file; /* owned; the absolute path, when it was opened */
     int fd;     /* its bytes do not change; every worker maps it */
     weft_bundle *bundle;
+    uint64_t *memory; /* by model of the bundle: weft_bundle_count_memory; owned */
     uint32_t first;
     joint_set joints;
     bool spreads; /* models that no slice names are served on every slice */

@@ -166,6 +166,18 @@ void weft_router__set_weight(weft_router *router, uint32_t model, double weight)
         router->model[i].credit = 0;
 }
 
+uint64_t weft_router__memory_bytes(const weft_router *router, uint32_t model)
+{
+    const router_bundle *b = router->model[model].bundle;
+    uint32_t i = b ? model - b->first : 0;
+    return b && b->memory && i < b->bundle->n_program ? b->memory[i] : 0;
+}
+
+const char *weft_router__memory_kind(const weft_router *router, uint32_t model)
+{
+    return router->model[model].bundle->bundle->n_arch ? "GPU" : "CPU";
+}
+
 const char *weft_router__bundle_path(const weft_router *router, uint32_t model)
 {
     return router->model[model].bundle->path;
@@ -209,6 +221,17 @@ static bool has_face(const weft_bundle *bundle, const char *name, bool by_reques
     return false;
 }
 
+static weft_err count_memory(router_bundle *b)
+{
+    uint32_t *marked = calloc(b->bundle->n_weight + 1, sizeof *marked);
+    b->memory = calloc(b->bundle->n_program + 1, sizeof *b->memory);
+    if (marked && b->memory)
+        weft_bundle_count_memory(b->bundle, marked, b->memory);
+    weft_err err = marked && b->memory ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    free(marked);
+    return err;
+}
+
 weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, weft_diag *diag,
                                   router_bundle **out)
 {
@@ -224,6 +247,8 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, wef
     weft_err err = b->path && b->file ? open_file(from, trust, diag, &b->fd) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
         err = weft_bundle_open_fd(b->fd, b->path, diag, &b->bundle);
+    if (err == WEFT_ERR_OK)
+        err = count_memory(b);
     if (err == WEFT_ERR_OK && from->identity && from->identity != b->bundle->identity)
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
                               "has other contents than the bundle that was loaded from there");
@@ -247,6 +272,7 @@ void weft_router__free_bundle(router_bundle *b)
     weft_bundle_close(b->bundle);
     if (b->fd >= 0)
         close(b->fd);
+    free(b->memory);
     free(b->path);
     free(b->file);
     free(b);

@@ -31,6 +31,7 @@ typedef struct weft_log_field {
 
 /* Events of higher levels are not written; default: text, WARN. */
 void weft_log__configure(bool json, weft_log_level level);
+void weft_log__set_level(weft_log_level level);
 bool weft_log__is_on(weft_log_level level);
 /* A text in quotes, cut, in ASCII: JSON's escapes. */
 void weft_log__put_text(weft_buf *out, const char *text);
@@ -439,6 +440,10 @@ bool weft_router__is_shown(const weft_router *router, uint32_t model);
 weft_model_ref weft_router__model(const weft_router *router, uint32_t model);
 double weft_router__weight(const weft_router *router, uint32_t model);
 void weft_router__set_weight(weft_router *router, uint32_t model, double weight);
+/* Memory that a worker needs for the model, shared weights included; 0: of an app. */
+uint64_t weft_router__memory_bytes(const weft_router *router, uint32_t model);
+/* What the model's bundle is for: "CPU" or "GPU". */
+const char *weft_router__memory_kind(const weft_router *router, uint32_t model);
 /* Of the model's bundle: its path, as it was named, and absolute; its contents; see
  * weft_serve_bundle. */
 const char *weft_router__bundle_path(const weft_router *router, uint32_t model);

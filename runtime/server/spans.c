@@ -17,6 +17,7 @@ enum { PENDING_MAX = 4 << 20 }; /* bytes that wait to be written */
 
 struct weft_spans {
     const weft_serve_options *options;
+    weft_spans_rate rate; /* that holds now */
     weft_rand rand;
     int fd; /* of the thread, while it runs; -1: no file */
     pthread_t thread;
@@ -118,6 +119,7 @@ weft_err weft_spans__create(const weft_serve_options *o, weft_diag *diag, weft_s
         seed = weft_clock__now_ns() ^ (uint64_t)getpid() << 32;
     weft_rand_seed(&t->rand, seed);
     *out = t;
+    t->rate = weft_spans__first_rate(t);
     if (!o->trace_file)
         return WEFT_ERR_OK;
     t->fd = open_file(o->trace_file);
@@ -155,9 +157,27 @@ void weft_spans__reopen(weft_spans *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+weft_spans_rate weft_spans__first_rate(const weft_spans *t)
+{
+    if (!t)
+        return (weft_spans_rate){0};
+    return (weft_spans_rate){.on = t->options->trace_file, .rate = t->options->trace_rate};
+}
+
+weft_spans_rate weft_spans__rate(const weft_spans *t)
+{
+    return t ? t->rate : (weft_spans_rate){0};
+}
+
+void weft_spans__set_rate(weft_spans *t, weft_spans_rate rate)
+{
+    if (t)
+        t->rate = rate;
+}
+
 bool weft_spans__is_on(const weft_spans *t)
 {
-    return t && (t->has_thread || weft_log__is_on(WEFT_LOG_ACCESS));
+    return t && ((t->has_thread && t->rate.on) || weft_log__is_on(WEFT_LOG_ACCESS));
 }
 
 /* -- Origins -------------------------------------------------------------------------------- */
@@ -176,9 +196,9 @@ void weft_origin__decide(weft_origin *o, weft_spans *t)
     if (!o->has_parent) {
         memset(&o->context, 0, sizeof o->context);
         make_id(t, o->context.trace, sizeof o->context.trace);
-        o->context.sampled = weft_rand_unit(&t->rand) < t->options->trace_rate;
+        o->context.sampled = weft_rand_unit(&t->rand) < t->rate.rate;
     }
-    o->spans = t->has_thread && o->context.sampled;
+    o->spans = t->has_thread && t->rate.on && o->context.sampled;
 }
 
 /* -- Spans ---------------------------------------------------------------------------------- */

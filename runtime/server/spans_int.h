@@ -52,6 +52,18 @@ void weft_spans__reopen(weft_spans *spans);
 /* Whether anybody wants to know of requests: the access log, or the file of spans. */
 bool weft_spans__is_on(const weft_spans *spans);
 
+/* Which requests get spans: none, or those of a caller that does so, and this part of the others.
+ */
+typedef struct weft_spans_rate {
+    bool on;
+    double rate;
+} weft_spans_rate;
+/* NULL is allowed: nothing has spans. */
+weft_spans_rate weft_spans__rate(const weft_spans *spans);
+/* As the options have it. */
+weft_spans_rate weft_spans__first_rate(const weft_spans *spans);
+void weft_spans__set_rate(weft_spans *spans, weft_spans_rate rate);
+
 /* Only where weft_spans__is_on: begins with the socket of the client; `key` may be "". Then
  * weft_origin__take_parent is called for each traceparent, and weft_origin__decide at last. */
 void weft_origin__begin(weft_origin *origin, const char *over, int fd, const char *key);

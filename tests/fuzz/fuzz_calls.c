@@ -5,6 +5,8 @@
 #include "runtime/server/grpc_int.h"
 #include "tests/support/oip_router.h"
 
+#include "grpc_health.pb-c.h"
+#include "grpc_reflection.pb-c.h"
 #include "grpc_service.pb-c.h"
 
 #include <stdlib.h>
@@ -30,7 +32,11 @@ static const struct {
     {SERVICE "RepositoryIndex", &inference__repository_index_response__descriptor},
     {SERVICE "RepositoryModelLoad", &inference__repository_model_load_response__descriptor},
     {SERVICE "RepositoryModelUnload", &inference__repository_model_unload_response__descriptor},
-    {"/grpc.health.v1.Health/Check", &inference__health_check_response__descriptor}};
+    {"/grpc.health.v1.Health/Check", &grpc__health__v1__health_check_response__descriptor},
+    {SERVICE "TraceSetting", &inference__trace_setting_response__descriptor},
+    {SERVICE "LogSettings", &inference__log_settings_response__descriptor},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+     &grpc__reflection__v1__server_reflection_response__descriptor}};
 
 enum { METHODS = sizeof methods / sizeof methods[0] };
 

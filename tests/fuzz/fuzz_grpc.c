@@ -27,13 +27,15 @@ static void answer(weft_grpc_infer *infer)
     size_t len = 0;
     memcpy(infer->request->out, infer->request->in,
            infer->program->n_input * sizeof *infer->request->in);
-    if (!weft_grpc__write_infer(infer, &message, &len) || len < WEFT_GRPC_PREFIX_BYTES)
+    if (!weft_grpc__write_infer(infer, true, &message, &len) || len < WEFT_GRPC_PREFIX_BYTES)
         abort();
-    Inference__ModelInferResponse *r = inference__model_infer_response__unpack(
+    Inference__ModelStreamInferResponse *outer = inference__model_stream_infer_response__unpack(
         NULL, len - WEFT_GRPC_PREFIX_BYTES, message + WEFT_GRPC_PREFIX_BYTES);
-    if (!r || r->n_outputs != infer->n_output || r->n_raw_output_contents != infer->n_output)
+    const Inference__ModelInferResponse *r = outer ? outer->infer_response : NULL;
+    if (!r || r->n_outputs != infer->n_output || r->n_raw_output_contents != infer->n_output ||
+        r->n_parameters != 1)
         abort();
-    inference__model_infer_response__free_unpacked(r, NULL);
+    inference__model_stream_infer_response__free_unpacked(outer, NULL);
     free(message);
 }
 
@@ -71,10 +73,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     weft_answer why = WEFT_ANSWER_OK;
     char text[WEFT_REQUEST_MESSAGE_MAX] = "";
     weft_grpc_infer *infer = NULL;
-    weft_grpc_name name, version;
-    bool named = weft_grpc__scan_model(data, size, &name, &version) == NULL;
+    weft_grpc_names names;
+    bool named = weft_grpc__scan_names(data, size, &names) == NULL;
     const weft_bundle *bundle = make_bundle();
-    const weft_model_ref ref = {.program = &bundle->program[named && name.len == 5],
+    const weft_model_ref ref = {.program = &bundle->program[named && names.model.len == 5],
                                 .version = "1"};
     if (!weft_grpc__read_infer(&ref, data, size, DECODED_MAX_BYTES, &why, text, &infer)) {
         if (why == WEFT_ANSWER_OK || text[0] == '\0')

@@ -158,8 +158,9 @@ BAD_ROUTES = [
     ("POST", "/v2/repository/models/digits/load", 400),
     ("POST", "/v2/repository/models/digits/unload", 400),
     ("POST", "/v2/models/digits/generate", 501), ("GET", "/v2/systemsharedmemory/status", 501),
-    ("POST", "/v2/systemsharedmemory/region/a/register", 501), ("POST", "/v2/logging", 501),
-    ("GET", "/v2/trace/setting", 501),
+    ("POST", "/v2/systemsharedmemory/region/a/register", 501), ("POST", "/v2/logging", 400),
+    ("POST", "/v2/trace/setting", 400), ("PUT", "/v2/logging", 405),
+    ("GET", "/v2/models/none/trace/setting", 404),
 ]
 
 

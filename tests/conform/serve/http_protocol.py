@@ -185,6 +185,8 @@ def check_stats(s):
     assert s.infer("parity", {"inputs": [tensor("image", x[:1].reshape(1, 1, 4, 16))]})[0] == 400
     after = one()
     assert after["name"] == "parity" and int(after["version"]) == 1 and after["last_inference"] > 0
+    memory = after["memory_usage"]
+    assert [m["type"] for m in memory] == ["CPU"] and memory[0]["byte_size"] > 7000, memory
     assert after["inference_count"] - before["inference_count"] == 7
     assert after["execution_count"] - before["execution_count"] == 3
     stats = after["inference_stats"]
@@ -210,6 +212,28 @@ def check_histograms(text):
         assert counts[-1] > 0 and number(name + "_sum") >= 0
 
 
+def check_settings(s):
+    def post(path, **settings):
+        status, _, body = s.request("POST", path, json.dumps(settings))
+        return status, json.loads(body)
+    log = {"log_file": "", "log_info": False, "log_warning": True, "log_error": True, "log_verbose_level": 0,
+           "log_format": "default"}
+    assert s.get("/v2/logging") == (200, log)
+    assert post("/v2/logging", log_info=True, log_verbose_level=1, log_format="default")[1]["log_verbose_level"] == 1
+    s.infer("parity", {"inputs": [tensor("image", x[:1])]})
+    assert "access request" in s.text()
+    assert post("/v2/logging", log_info=False, log_verbose_level=0) == (200, log)
+    for wrong in ({"log_file": "/tmp/x"}, {"log_error": False}, {"log_info": "yes"}, {"other": 1},
+                  {"log_verbose_level": -1}, {"log_format": ["default", "x"]}, {f"k{i}": None for i in range(9)}):
+        status, got = post("/v2/logging", **wrong)
+        assert status == 400 and s.get("/v2/logging")[1] == log, (wrong, got)
+    assert s.get("/v2/trace/setting")[1]["trace_level"] == ["OFF"]
+    assert post("/v2/trace/setting", trace_level=["OFF"], trace_rate="7")[1]["trace_rate"] == "7"
+    assert "--trace-file" in post("/v2/trace/setting", trace_level=["TIMESTAMPS"])[1]["error"]
+    assert post("/v2/models/digits/trace/setting", trace_rate="9")[0] == 501
+    assert post("/v2/trace/setting", trace_rate=None)[1] == s.get("/v2/models/digits/trace/setting")[1]
+
+
 def check_metrics(s):
     status, headers, body = s.request("GET", "/metrics", port=s.metrics)
     text = body.decode()
@@ -233,6 +257,6 @@ def check_metrics(s):
 
 with Server("--nv-metrics") as server:
     for check in (check_metadata, check_json, check_binary, check_raw, check_compression,
-                  check_types, check_stats, check_metrics):
+                  check_types, check_stats, check_settings, check_metrics):
         check(server)
         print(check.__name__, "ok")

@@ -42,8 +42,13 @@ def check_metadata(c):
     refused(400, c.unload_model, "digits")
     refused(501, c.get_system_shared_memory_status)
     refused(501, c.register_system_shared_memory, "a", "/b", 64)
-    refused(501, c.get_trace_settings)
-    refused(501, c.get_log_settings)
+    assert c.get_trace_settings() == c.get_trace_settings("digits") and c.get_trace_settings()["trace_level"] == ["OFF"]
+    refused(400, c.update_trace_settings, settings={"trace_level": ["TIMESTAMPS"]})  # the server has no file for them
+    refused(501, c.update_trace_settings, "digits", {"trace_rate": "5"})
+    assert c.update_trace_settings(settings={"trace_rate": "5"})["trace_rate"] == "5"
+    assert c.update_log_settings({"log_verbose_level": 1})["log_info"] is True
+    assert c.update_log_settings({"log_verbose_level": 0, "log_info": False})["log_verbose_level"] == 0
+    refused(400, c.update_log_settings, {"log_file": "/tmp/x"})
 
 
 def check_infer(c):
