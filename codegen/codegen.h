@@ -47,6 +47,8 @@ typedef struct weft_codegen_options {
      * compiled in this process, and the machine code then depends on address space layout
      * randomisation. */
     const char *worker;
+    /* Called when so many of all modules of kernels are compiled, by any thread; NULL: not. */
+    void (*progress)(uint32_t done, uint32_t total);
 } weft_codegen_options;
 
 #define WEFT_NVRTC_WORKER "--compile-kernels"

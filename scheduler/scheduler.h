@@ -800,6 +800,8 @@ typedef struct weft_sim_options {
     size_t n_power;
     const weft_carbon *carbon;
     double pue; /* 0: 1 */
+    /* Called now and then with the virtual time; NULL: not. */
+    void (*progress)(double now_s, double duration_s);
     /* Called for each answered request, if not NULL; for tests. */
     void (*on_answer)(void *user, uint32_t replica, uint32_t service, int64_t arrived_ns,
                       int64_t started_ns, int64_t answered_ns);

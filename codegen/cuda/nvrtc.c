@@ -20,7 +20,8 @@ typedef struct compiler {
     const char *const *arch;
     uint32_t n_arch, n_job;
     const char *worker;
-    atomic_uint next;
+    void (*progress)(uint32_t done, uint32_t total);
+    atomic_uint next, n_done;
     weft_nvrtc__result *result;
 } compiler;
 
@@ -39,6 +40,9 @@ static void *run_jobs(void *arg)
             weft_nvrtc__delegate(c->worker, text, arch, want_ptx, &c->result[job]);
         else
             weft_nvrtc__compile(&c->api, text, arch, want_ptx, &c->result[job]);
+        uint32_t done = atomic_fetch_add(&c->n_done, 1) + 1;
+        if (c->progress)
+            c->progress(done, c->n_job);
     }
 }
 
@@ -189,7 +193,8 @@ weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
                   .arch = arch,
                   .n_arch = n_arch,
                   .n_job = n_source * n_arch,
-                  .worker = options->worker};
+                  .worker = options->worker,
+                  .progress = options->progress};
     size_t n_kernel = 0;
     for (uint32_t i = 0; i < n_source; i++)
         n_kernel += source[i].n_kernel;

@@ -19,6 +19,8 @@
 
 /* -- Events ----------------------------------------------------------------------------------- */
 
+enum { PROGRESS_EVENTS = 4096 };
+
 static weft_err run(sim_world *w, weft_arrivals *arrivals)
 {
     weft_arrival next = {.time_ns = sim_never_ns};
@@ -43,7 +45,8 @@ static weft_err run(sim_world *w, weft_arrivals *arrivals)
         w->now_ns = t;
         if (t >= w->end_ns)
             return WEFT_ERR_OK;
-        w->events++;
+        if (w->events++ % PROGRESS_EVENTS == 0 && w->o->progress)
+            w->o->progress((double)t * 1e-9, w->o->duration_s);
         if (timer_ns <= arrival_ns) {
             weft_sim__fire(w);
             continue;

@@ -1,5 +1,5 @@
 # `-` means standard input and standard output.
-expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" -o file.weft
+expect 0 "$WEFT" compile -q "$examples/digits_cnn.onnx" -o file.weft
 empty out
 "$WEFT" compile "$examples/digits_cnn.onnx" -o - >piped.weft 2>err || die "$(shown err)"
 cmp file.weft piped.weft

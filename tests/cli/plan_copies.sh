@@ -23,7 +23,7 @@ cp one/cnn.onnx two/cnn.onnx
 } >set.yaml
 script -qec "'$WEFT' plan set.yaml --fleet '$examples/fleet_gpu.yaml' --isolated -o plan.json" /dev/null \
     </dev/null >shown || die "$(cat shown)"
-grep -o 'estimating [^[:space:][:cntrl:]]*' shown | sort >names
+grep -o 'estimating [^[:space:][:cntrl:]]*' shown | sort -u >names # a line may be drawn again
 printf 'estimating %s\n' attn-small attn1 one-cnn parity size two-cnn | cmp - names || die "$(cat names)"
 # The estimates are those of each model by itself.
 for name in attn7 attn-copy attn-small one-again; do

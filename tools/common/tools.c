@@ -93,20 +93,6 @@ int weft_tool_usage(const weft_verb *verb, const char *fmt, ...)
     return WEFT_EXIT_USAGE;
 }
 
-void weft_tool_progress(const char *fmt, ...)
-{
-    if (!isatty(STDERR_FILENO))
-        return;
-    fputs("\r\033[K", stderr);
-    if (!fmt)
-        return;
-    va_list ap;
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fflush(stderr);
-}
-
 double weft_tool_now_ms(void)
 {
     struct timespec t;

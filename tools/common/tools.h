@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/diag.h"
+#include "tools/common/progress.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -50,8 +51,6 @@ int weft_tool_take_device(void *at, const weft_verb *verb, char *arg);
 bool weft_tool_has_color(FILE *stream);
 /* Parses "1,2,4", at most `max` positive numbers; returns the count, 0: the text is wrong. */
 size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max);
-/* Shows a progress line on standard error if it is a terminal. NULL clears the line. */
-void weft_tool_progress(const char *fmt, ...) WEFT_PRINTF(1, 2);
 double weft_tool_now_ms(void);
 /* Returns the resident memory of this process; 0: unknown. */
 uint64_t weft_tool_resident_bytes(void);

@@ -5,6 +5,7 @@
 #include "runtime/runtime.h"
 #include "scheduler/scheduler.h"
 #include "tools/profile/calibration_file.h"
+#include "tools/compiler/compile_summary.h"
 #include "tools/compiler/follow_plan.h"
 #include "tools/compiler/measure_error.h"
 #include "tools/compiler/merge_report.h"
@@ -21,7 +22,7 @@ typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *plan, *gpu, *calibration;
     const char *repository;
-    bool allow_hard_links, tune, text_report;
+    bool allow_hard_links, tune, text_report, quiet;
     bool tf32;                 /* GEMMs of f32 may round their operands */
     bool is_f32;               /* nothing is computed in less than f32 */
     weft_tool_changes changes; /* effects of --merge-tolerance and --deltas near */
@@ -179,6 +180,11 @@ static weft_err write_text(weft_module *m, const char *path, weft_diag *diag)
     return err;
 }
 
+static void show_kernels(uint32_t done, uint32_t total)
+{
+    weft_tool_advance(done, total, "modules");
+}
+
 /* Makes the bundle. For GPUs this also compiles kernels, as many at once as there are
  * processors. */
 static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
@@ -188,7 +194,8 @@ static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen
                                       .target = o->pipeline.run.pass.target,
                                       .n_thread = weft_cpus_usable(),
                                       .tf32 = o->tf32,
-                                      .worker = "/proc/self/exe"};
+                                      .worker = "/proc/self/exe",
+                                      .progress = show_kernels};
     if (!is_for_gpu(o))
         return weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, out);
     weft_tool_progress("compiling kernels for %s", how.target);
@@ -257,8 +264,10 @@ static weft_err profile_device(const weft_tool_sources *sources, weft_module *m,
     size_t n = 0;
     weft_profile *found = weft_arena_array(arena, weft_graph_count(m), sizeof *found);
     WEFT_TRY(weft_tool_gpu_slices(device, arena, diag, &slice, &n));
+    weft_tool_progress("estimating for %s", device);
     for (uint32_t i = 0, at = 0; i < weft_graph_count(sources->module); i++) {
         const weft_graph *g = weft_graph_at(sources->module, i);
+        weft_tool_advance(i, weft_graph_count(sources->module), "models");
         weft_graph *lowered = weft_graph_find(m, weft_graph_name(g));
         weft_profile one = {0};
         if (weft_graph_is_body(g))
@@ -391,7 +400,13 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
     WEFT_TRY(write_reports(o, m, &bundle, arena, diag));
-    return o->depfile ? write_depfile(o, sources, diag) : WEFT_ERR_OK;
+    if (o->depfile)
+        WEFT_TRY(write_depfile(o, sources, diag));
+    weft_tool_progress(NULL);
+    if (!o->quiet && strcmp(o->output, "-") != 0)
+        weft_tool_print_compiled(o->output, &bundle, o->pipeline.run.pass.merge_log,
+                                 o->pipeline.run.pass.merge != WEFT_MERGE_OFF);
+    return WEFT_ERR_OK;
 }
 
 /* Measures the effect of changed weights on the answers and warns of it: only the user can judge

@@ -106,6 +106,8 @@ static weft_err load_set(const char *path, const weft_import_options *import, we
             continue;
         }
         weft_graph *g = NULL;
+        weft_tool_progress("reading %s", model->name);
+        weft_tool_advance((double)i, (double)set->n_model, "models");
         WEFT_TRY(weft_tool_import_model(s->module, model, import, arena, diag, &g));
         s->model[n++] = model;
         if (model->n_head)

@@ -112,6 +112,7 @@ static weft_err time_bundle(const char *path, weft_arena *arena, weft_diag *diag
         weft_session *session = NULL;
         const char *model = weft_engine_bundle(engine)->program[i].name;
         weft_tool_progress("measuring %s", model);
+        weft_tool_advance(i, n, "models");
         err = weft_session_open(engine, model, diag, &session);
         if (err == WEFT_ERR_OK)
             err = time_session(session, arena, diag, out);

@@ -125,6 +125,10 @@ static weft_err make_plan(const weft_plan_options *o, weft_plan_inputs *in, weft
         WEFT_TRY(write_plan(o->output, in, &plan, diag));
     if (o->draw)
         WEFT_TRY(draw_plan(o->draw, &plan, diag));
+    if (o->output && strcmp(o->output, "-") != 0 && !printed && !o->quiet) {
+        printf("%s: %zu models in %zu placements\n", o->output, in->demands.n, plan.n);
+        weft_tool_plan_print_head(&plan, &in->problem, arena);
+    }
     if (printed || o->output || (o->draw && strcmp(o->draw, "terminal") == 0))
         return WEFT_ERR_OK;
     if (o->json)

@@ -24,7 +24,7 @@ typedef struct weft_tool_interference {
 typedef struct weft_plan_options {
     const char *set, *fleet, *bundle, *policy, *check, *layout, *output, *explain, *draw, *previous;
     const char *trace;
-    bool compare, json;
+    bool compare, json, quiet;
     weft_tool_interference interference; /* given: instead of that of `rules` */
     weft_rules rules;
     weft_goal goal;
@@ -74,6 +74,9 @@ WEFT_MUST_USE weft_err weft_tool_plan_decide(const weft_policy *policy, const we
 
 /* plan_report.c: text or JSON on standard output, as `json` says. */
 void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, weft_arena *arena);
+/* Its first lines: devices, cost, bound, slack. */
+void weft_tool_plan_print_head(const weft_plan *plan, const weft_problem *problem,
+                               weft_arena *arena);
 void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after, weft_arena *arena);
 /* Plans before and after a what-if question; `before` NULL: there is none because of `why_not`. */
 void weft_tool_plan_print_whatif(const weft_plan_options *o, const weft_plan *before,

@@ -235,6 +235,11 @@ static weft_err write_report(const options *o, const weft_sim_report *report, we
     return WEFT_ERR_OK;
 }
 
+static void show_time(double now_s, double duration_s)
+{
+    weft_tool_advance(now_s, duration_s, "s of the trace");
+}
+
 static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
 {
     inputs in = {0};
@@ -244,7 +249,10 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
     WEFT_TRY(open_arrivals(o, &in, arena, diag, &arrivals));
     if (o->faster != 1)
         weft_arrivals_speed(arrivals, o->faster, arena, &arrivals);
+    weft_tool_progress("simulating");
+    o->sim.progress = show_time;
     weft_err err = weft_simulate(&o->sim, arrivals, arena, diag, &report);
+    weft_tool_progress(NULL);
     weft_arrivals_close(arrivals);
     WEFT_TRY(err);
     return write_report(o, &report, diag);

@@ -45,7 +45,8 @@ static const char *proof_text(const weft_plan *plan, char *buf, size_t size)
     return buf;
 }
 
-void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, weft_arena *arena)
+void weft_tool_plan_print_head(const weft_plan *plan, const weft_problem *problem,
+                               weft_arena *arena)
 {
     weft_plan_metrics m;
     weft_plan_measure(plan, problem, arena, &m);
@@ -60,6 +61,11 @@ void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, we
     if (m.carbon_g_per_h > 0)
         printf(", %.1f g CO2/h", m.carbon_g_per_h);
     putchar('\n');
+}
+
+void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, weft_arena *arena)
+{
+    weft_tool_plan_print_head(plan, problem, arena);
     for (size_t i = 0; i < plan->n; i++) {
         const weft_placement *p = &plan->at[i];
         char where[128], size[32], mark[48] = "";
@@ -210,7 +216,9 @@ weft_err weft_tool_plan_compare(const weft_plan_options *o, const weft_plan_inpu
         weft_diag *own = weft_diag_create();
         weft_plan plan = {0};
         weft_plan_metrics m;
+        weft_tool_progress("policy %s", policy->name);
         weft_err err = weft_tool_plan_decide(policy, &in->problem, arena, own, &plan);
+        weft_tool_progress(NULL);
         plan.policy = policy->name;
         if (err == WEFT_ERR_OK) {
             result = WEFT_ERR_OK;

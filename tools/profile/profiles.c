@@ -257,7 +257,6 @@ weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline, const weft_
                                  weft_diag *diag, weft_profile *out)
 {
     WEFT_VEC(weft_profile_point) all = {0};
-    weft_tool_progress("estimating %s", model->name);
     for (size_t i = 0, n = 0; i < n_slice; i += n) {
         weft_profile part = {0};
         for (n = 1; i + n < n_slice; n++)

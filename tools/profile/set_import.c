@@ -28,7 +28,6 @@ static weft_err import_file(weft_module *m, const weft_set_model *model,
     options.n_dim = model->n_dim;
     options.value = value;
     options.n_value = model->n_value;
-    weft_tool_progress("reading %s", model->file);
     return weft_import_onnx(m, model->file, &options, diag, out);
 }
 

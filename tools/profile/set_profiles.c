@@ -240,6 +240,8 @@ static weft_err make_profile(reader *r, const weft_set_model *model, bool is_rec
     if (is_recorded)
         return weft_profile_load(model->profile, r->set->profile_layout, model->name, r->arena,
                                  r->diag, out);
+    weft_tool_progress("estimating %s", model->name);
+    weft_tool_advance((double)(model - r->set->model), (double)r->set->n_model, "models");
     return weft_tool_profile_model(from->pipeline, model, from->slice, from->n_slice, from->options,
                                    r->arena, r->diag, out);
 }

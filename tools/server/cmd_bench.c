@@ -242,7 +242,10 @@ static weft_err bench_model(const options *o, weft_engine *engine, weft_bench_me
     for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
         weft_arena *arena = weft_arena_create(0);
         result r = {.model = model, .batch = batch[i], .load_ms = load_ms};
+        weft_tool_progress("%s, batch %lld", model, (long long)batch[i]);
+        weft_tool_advance((double)i, (double)n, "batch sizes");
         err = arena ? measure(session, o, meter, batch[i], arena, diag, &r) : WEFT_ERR_NOMEM;
+        weft_tool_progress(NULL);
         if (err == WEFT_ERR_OK) {
             json_t *row = result_json(&r);
             print_result(o, &r);
@@ -357,8 +360,11 @@ static weft_err bench_joint(const options *o, weft_engine *engine, const weft_bu
     for (size_t i = 0; i < n && err == WEFT_ERR_OK; i++) {
         weft_joint_timing t;
         n_group = list_groups(weft_engine_bundle(engine), p, report, row, node);
+        weft_tool_progress("%s, batch %lld", p->name, (long long)batch[i]);
+        weft_tool_advance((double)i, (double)n, "batch sizes");
         err = weft_tool_time_joint(engine, p, batch[i], o->dim, o->n_dim, o->seconds, diag, node,
                                    n_group, &t);
+        weft_tool_progress(NULL);
         if (err != WEFT_ERR_OK)
             break;
         note_groups(row, node, n_group, batch[i]);

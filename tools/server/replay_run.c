@@ -420,6 +420,7 @@ static void arm_timer(runner *run)
 static weft_err run_loop(runner *run, weft_diag *diag)
 {
     struct epoll_event event[EVENTS_MAX];
+    weft_tool_progress("replaying to %s", run->to->text);
     while (run->more || run->n_waiting > 0 || run->n_busy > 0) {
         WEFT_TRY(send_due(run, diag));
         send_waiting(run);
@@ -430,6 +431,7 @@ static weft_err run_loop(runner *run, weft_diag *diag)
             return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "epoll: %s",
                                    strerror(errno));
         weft_replay_close_buckets(run->arena, run->report, now_ns(run), false);
+        weft_tool_advance((double)now_ns(run) * 1e-9, (double)run->o->duration_ns * 1e-9, "s");
         for (int i = 0; i < n; i++) {
             if (event[i].data.u64 != UINT64_MAX) {
                 handle_event(run, &event[i]);
@@ -441,6 +443,7 @@ static weft_err run_loop(runner *run, weft_diag *diag)
                 continue;
         }
     }
+    weft_tool_progress(NULL);
     run->report->end_ns = now_ns(run);
     if (run->report->end_ns < run->o->duration_ns)
         run->report->end_ns = run->o->duration_ns;

@@ -195,6 +195,7 @@ static weft_err compile(weft_triton *r, const char *from, const char *to, weft_a
 {
     weft_child c;
     WEFT_TRY(weft_child_begin("weft-compiler", "compile", "--repository", arena, diag, &c));
+    weft_child_add(&c, NULL, "--quiet");
     weft_child_add(&c, "--repository", from);
     weft_child_add(&c, "-o", to);
     int code = weft_child_run_watched(&c, &r->watch);
