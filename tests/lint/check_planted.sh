@@ -82,6 +82,15 @@ if build_program weft-server 'int weft_pass_a; int main(void) { return 0; }' &&
     ar qc "$copy/build/libweft_passes.a" "$copy/build/pass.o"; then
     planted programs 'weft-server: contains weft_pass_a of passes'
 fi
+clean_tree
+if build_program weft 'int main(void) { return 0; }' -Wl,--no-as-needed -lz; then
+    mkdir "$copy/build/share"
+    printf '%s\n' '{"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+        "documentNamespace": "https://a", "creationInfo": {"created": "2026-01-01T00:00:00Z"}, "relationships": [],
+        "packages": [{"name": "weft", "SPDXID": "x", "downloadLocation": "x", "licenseDeclared": "MIT", "versionInfo": "1"}]}' \
+        >"$copy/build/share/weft.spdx.json"
+    planted sbom 'weft.spdx.json: lacks libz'
+fi
 for word in 'TO''DO' 'FIX''ME' '/wo''rk/x' '/tmp/b''-x' 'weft_''board_add' 'drop-''dead' 'thin ''factors'; do
     clean_tree
     printf '/* %s */\n' "$word" >"$copy/ops/b.c"
