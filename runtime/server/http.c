@@ -99,7 +99,8 @@ static weft_err start(weft_http *http, weft_diag *diag)
     WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));
     if (weft_listen__is_on(&o->metrics)) {
         http->meters = weft_metrics__open_meters(o);
-        if (!http->meters)
+        http->page = weft_http__open_page();
+        if (!http->meters || !http->page)
             return WEFT_ERR_NOMEM;
     }
     return weft_loop__idle(http->loop, on_idle, http) ? WEFT_ERR_OK : WEFT_ERR_BUG;
@@ -167,6 +168,7 @@ void weft_http__destroy(weft_http *http)
     weft_peers__close(&http->peers);
     weft_tls__destroy(http->api.tls);
     weft_metrics__close_meters(http->meters);
+    weft_http__close_page(http->page);
     free(http->scrapes.last);
     free(http);
 }

@@ -62,6 +62,15 @@ typedef struct http_scrapes {
     char *last;               /* text of the last one, when it was one too many; NULL: none */
 } http_scrapes;
 
+/* The page for people (http_page.c), with counts of earlier views. */
+typedef struct weft_http_page weft_http_page;
+weft_http_page *weft_http__open_page(void); /* NULL: out of memory */
+void weft_http__close_page(weft_http_page *page);
+/* Appends the next part of the page, and moves the place. false: it is whole, or there is no memory
+ * (out->failed). */
+bool weft_http__write_page(weft_http_page *page, const weft_router *router, weft_list_place *at,
+                           weft_buf *out);
+
 struct weft_http {
     const weft_serve_options *options;
     weft_front front;
@@ -73,6 +82,7 @@ struct weft_http {
     weft_offload *heavy;         /* for those that take long, so that others do not wait for them */
     weft_metrics_meters *meters; /* of the GPUs that are served on */
     http_scrapes scrapes;
+    weft_http_page *page;
     uint64_t max_body;
     uint64_t held_bytes, held_max; /* of bodies, tensors and answers, over all exchanges */
     uint64_t read_ns;              /* when the last bytes of a body arrived */
@@ -91,7 +101,12 @@ struct weft_http {
 
 typedef struct http_route http_route;
 
-typedef enum http_list_kind { HTTP_LIST_STATS, HTTP_LIST_INDEX, HTTP_LIST_METRICS } http_list_kind;
+typedef enum http_list_kind {
+    HTTP_LIST_STATS,
+    HTTP_LIST_INDEX,
+    HTTP_LIST_METRICS,
+    HTTP_LIST_PAGE
+} http_list_kind;
 
 /* An answer that is written in parts (http_lists.c). */
 typedef struct http_list {

@@ -34,6 +34,8 @@ static bool write_part(weft_listing *l)
     case HTTP_LIST_INDEX:
         return weft_oip__write_index(http->router, &filter, http->options->repository, &list->at,
                                      &list->text);
+    case HTTP_LIST_PAGE:
+        return weft_http__write_page(http->page, http->router, &list->at, &list->text);
     case HTTP_LIST_METRICS:
         break;
     }
@@ -41,6 +43,16 @@ static bool write_part(weft_listing *l)
         return true;
     end_metrics(x);
     return false;
+}
+
+static const char *type_of(http_list_kind kind)
+{
+    static const char *const types[] = {[HTTP_LIST_STATS] = "application/json",
+                                        [HTTP_LIST_INDEX] = "application/json",
+                                        [HTTP_LIST_METRICS] =
+                                            "text/plain; version=0.0.4; charset=utf-8",
+                                        [HTTP_LIST_PAGE] = "text/html; charset=utf-8"};
+    return types[kind];
 }
 
 /* For scrapers that ask too often. */
@@ -55,15 +67,15 @@ static void keep_metrics(http_scrapes *s, const http_list *list)
 static void answer(http_exchange *x)
 {
     http_list *list = &x->list;
-    bool metrics = list->kind == HTTP_LIST_METRICS;
-    if (metrics)
+    if (list->kind == HTTP_LIST_PAGE)
+        x->http->scrapes.spent_ns += list->listing.spent_ns;
+    if (list->kind == HTTP_LIST_METRICS)
         keep_metrics(&x->http->scrapes, list);
     if (list->text.failed)
         weft_buf_finish(&list->text);
     char *text = list->text.at;
     list->text = (weft_buf){0};
-    weft_http__reply(x, 200, text,
-                     metrics ? "text/plain; version=0.0.4; charset=utf-8" : "application/json");
+    weft_http__reply(x, 200, text, type_of(list->kind));
 }
 
 static void on_whole(weft_listing *l)

@@ -361,19 +361,32 @@ static void post_infer(const target *t)
 
 /* -- Metrics -------------------------------------------------------------------------------- */
 
-/* Scrapers that ask all the time get at most a tenth of the loop's time: above, they get the text
- * that was written last. */
-static void get_metrics(const target *t)
+/* Scrapers that ask all the time get at most a tenth of the loop's time. true: it is spent. */
+static bool is_spent(http_scrapes *s)
 {
     enum { SHARE = 10 };
-    http_scrapes *s = &t->x->http->scrapes;
     uint64_t now_ns = weft_clock__now_ns(), paid_ns = (now_ns - s->at_ns) / SHARE;
     s->spent_ns = s->spent_ns > paid_ns ? s->spent_ns - paid_ns : 0;
     s->at_ns = now_ns;
-    if (s->spent_ns <= HTTP_SCRAPES_BURST_NS || !s->last)
+    return s->spent_ns > HTTP_SCRAPES_BURST_NS;
+}
+
+/* Above it, the text that was written last. */
+static void get_metrics(const target *t)
+{
+    http_scrapes *s = &t->x->http->scrapes;
+    if (!is_spent(s) || !s->last)
         weft_http__begin_list(t->x, HTTP_LIST_METRICS, false);
     else
         weft_http__reply(t->x, 200, strdup(s->last), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+static void get_page(const target *t)
+{
+    if (is_spent(&t->x->http->scrapes))
+        weft_http__fail(t->x, 503, "the page is asked for too often");
+    else
+        weft_http__begin_list(t->x, HTTP_LIST_PAGE, false);
 }
 
 /* -- The table ------------------------------------------------------------------------------ */
@@ -393,6 +406,7 @@ static const http_route routes[] = {
     {HTTP1_GET, WEFT_API_HEALTH, "v2/health/ready", get_ready,
      HTTP_API | HTTP_METRICS | HTTP_RESERVED},
     {HTTP1_GET, WEFT_API_HEALTH, "metrics", get_metrics, HTTP_METRICS},
+    {HTTP1_GET, WEFT_API_HEALTH, "", get_page, HTTP_METRICS},
     {HTTP1_GET, WEFT_API_METADATA, "v2", get_server, HTTP_API},
     {HTTP1_GET, WEFT_API_STATISTICS, "v2/models/stats", get_stats, HTTP_API},
     {HTTP1_GET, WEFT_API_METADATA, "v2/models/*", get_model, HTTP_API},

@@ -2,51 +2,12 @@
 #include "tools/report/page.h"
 
 #include "base/file.h"
+#include "base/page_style.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char style[] =
-    ":root{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--paper:#fff;--shade:#f6f8fa;--bad:#b3261e;-"
-    "-good:#1a7f37;"
-    "--c0:#0072b2;--c1:#e69f00;--c2:#009e73;--c3:#cc79a7;--c4:#56b4e9;--c5:#d55e00;--c6:#8c8c00;--"
-    "c7:#7a5195}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9da7b1;--line:#3d444d;--paper:#"
-    "0d1117;"
-    "--shade:#161b22;--bad:#ff8a80;--good:#56d364;--c0:#4aa8e0;--c6:#b8b84a;--c7:#b48ccf}}\n"
-    "body{margin:0 auto;max-width:76rem;padding:1rem 1.5rem;font:16px/1.5 "
-    "system-ui,sans-serif;color:var(--ink);"
-    "background:var(--paper)}\n"
-    "h1{font-size:1.6rem;margin:.5rem 0}h2{font-size:1.25rem;margin:2.5rem 0 "
-    ".5rem;border-bottom:1px solid "
-    "var(--line)}h3{font-size:1rem;margin:1.5rem 0 .25rem}\n"
-    "nav ul,.findings{padding:0;list-style:none}nav li{display:inline-block;margin-right:1.25rem}"
-    "a{color:var(--c0)}\n"
-    ".findings li{border-left:4px solid var(--soft);margin:.4rem 0;padding:.15rem "
-    ".75rem;background:var(--shade)}"
-    ".findings .bad{border-color:var(--bad)}.findings .good{border-color:var(--good)}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.875rem;margin:.5rem 0}"
-    "caption{text-align:left;color:var(--soft);padding:.25rem 0}"
-    "th,td{border-bottom:1px solid var(--line);padding:.25rem "
-    ".6rem;text-align:left;vertical-align:top}"
-    "th{background:var(--shade)}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:"
-    "nowrap}\n"
-    ".meter{display:inline-block;width:5rem;height:.6rem;margin-right:.5rem;background:var(--line)}"
-    ".meter i{display:block;height:100%;background:var(--c0)}.meter .high{background:var(--bad)}\n"
-    "svg{display:block;width:100%;height:auto;margin:.5rem 0;font-size:12px}svg "
-    "text{fill:var(--ink)}"
-    "svg .soft{fill:var(--soft)}svg .grid{stroke:var(--line)}svg .edge{stroke:var(--ink);fill:none}"
-    "svg .ink{stroke:var(--ink);fill:none}svg .limit{stroke:var(--bad);fill:none}svg "
-    ".box{fill:var(--shade);"
-    "stroke:var(--soft)}\n"
-    "svg .c0{fill:var(--c0)}svg .c1{fill:var(--c1)}svg .c2{fill:var(--c2)}svg .c3{fill:var(--c3)}"
-    "svg .c4{fill:var(--c4)}svg .c5{fill:var(--c5)}svg .c6{fill:var(--c6)}svg .c7{fill:var(--c7)}\n"
-    "td:has(.meter){white-space:nowrap}p,figcaption{max-width:60rem}p.soft,figcaption{color:var(--"
-    "soft);font-size:.875rem}figure{"
-    "margin:1rem 0}\n"
-    "@media print{nav{display:none}section{break-inside:avoid-page}}\n";
 
 void weft_page_finish(weft_page *page)
 {
@@ -322,7 +283,8 @@ weft_err weft_page_save(const weft_page *page, const char *title, const char *pa
                   "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
                   "<link rel=\"icon\" href=\"data:,\"/>\n<title>");
     weft_buf_put_xml(&out, title);
-    weft_buf_printf(&out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header>\n<h1>", style);
+    weft_buf_printf(&out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<header>\n<h1>",
+                    weft_page_style);
     weft_buf_put_xml(&out, title);
     weft_buf_printf(
         &out, "</h1>\n<nav aria-label=\"Sections\">\n<ul>\n%s</ul>\n</nav>\n</header>\n<main>\n",
