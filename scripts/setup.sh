@@ -22,8 +22,8 @@ packages=(
     abigail-tools
     # oracles of the tests, from the Python package index (scripts/oracles.sh)
     python3-pip
-    # pictures of merged graphs
-    graphviz
+    # pictures of merged graphs; the documents as a book
+    graphviz cmark-gfm
     # clients of the demo and of the tests
     curl jq wrk python3 python3-numpy python3-grpcio python3-protobuf procps
 )

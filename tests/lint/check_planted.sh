@@ -62,6 +62,9 @@ printf 'BEGIN(b)\nOPTION("c", 0, NULL, FLAG(c), "x")\nOPTION("c", 0, NULL, FLAG(
 planted options 'b: --c twice'
 clean_tree && mkdir -p "$copy/passes" && printf 'RULE(NEG, a)\n' >"$copy/passes/simplify.def" &&
     planted golden passes/simplify.def
+clean_tree && mkdir -p "$copy/docs" && printf '| what | who | weft | test |\n|---|---|---|---|\n| a | b | yes | `cli/none` |\n' \
+    >"$copy/docs/expectations.md" && planted expectations 'no test cli/none'
+clean_tree && printf '# A\n[a](base/none.h)\n' >"$copy/README.md" && planted links 'README.md: there is no base/none.h'
 # Programs that link what they must not.
 cc=${WEFT_CC:-cc}
 build_program() { # NAME SOURCE FLAG...: into a build folder of its own
