@@ -2,7 +2,8 @@
  * it takes; unknown keys are refused by name. docs/serving.md has the requests. */
 #include "runtime/server/control_requests.h"
 
-#include <jansson.h>
+#include "runtime/server/json_dump.h"
+
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -322,8 +323,6 @@ char *weft_ctl__answer(ctl_service *c, const char *line, size_t len)
 {
     json_t *request = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
     json_t *answer = answer_to(c, request);
-    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
     json_decref(request);
-    json_decref(answer);
-    return text;
+    return weft_json__dump(answer, JSON_COMPACT);
 }

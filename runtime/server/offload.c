@@ -3,6 +3,7 @@
  * jobs in order; each is handed back to the loop by an event. */
 #include "runtime/server/serve_int.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -65,8 +66,9 @@ static void *do_jobs(void *user)
         if (!comes_back)
             continue;
         append(&o->done, job);
-        ssize_t written = write(o->event, &one, sizeof one);
-        (void)written; /* a full counter has woken the loop */
+        /* A full counter has woken the loop. */
+        while (write(o->event, &one, sizeof one) < 0 && errno == EINTR)
+            ;
     }
     pthread_mutex_unlock(&o->lock);
     return NULL;

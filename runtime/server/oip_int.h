@@ -46,8 +46,6 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
 char *weft_oip__server_metadata(void);
 /* `detailed`: with the status of each worker whose slice has a name. */
 char *weft_oip__server_ready(const weft_router *router, bool ready, bool detailed);
-/* Makes documents that lack a part NULL; called once, before the first. */
-void weft_oip__watch_memory(void);
 char *weft_oip__model_metadata(const weft_router *router, uint32_t model);
 /* `why` of it tells what its workers do when it is not ready. */
 char *weft_oip__model_ready(const weft_router *router, uint32_t model, bool ready);

@@ -3,11 +3,11 @@
  * all others use jansson. */
 #include "runtime/server/access_int.h"
 #include "runtime/server/deployment_int.h"
+#include "runtime/server/json_dump.h"
 #include "runtime/server/oip_int.h"
 #include "runtime/server/settings.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,32 +199,9 @@ const char *const *weft_oip__extensions(size_t *out_n)
     return extensions;
 }
 
-/* jansson leaves out of a document what it has no memory for: such a document is no answer. */
-static _Thread_local bool lacked_memory;
-
-static void *alloc_json(size_t size)
-{
-    void *at = malloc(size);
-    lacked_memory = lacked_memory || !at;
-    return at;
-}
-
-void weft_oip__watch_memory(void)
-{
-    json_set_alloc_funcs(alloc_json, free);
-}
-
-/* NULL: no memory, for any part of the document. Takes root. */
 static char *dump(json_t *root)
 {
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (lacked_memory) {
-        lacked_memory = false;
-        free(text);
-        return NULL;
-    }
-    return text;
+    return weft_json__dump(root, JSON_COMPACT);
 }
 
 static json_t *pack_setting(const weft_setting *s)

@@ -125,16 +125,25 @@ static const char *find_lost(const weft_router *router)
 
 /* -- Workers ---------------------------------------------------------------------------------- */
 
-/* Ends a worker for good. Its place stays, and serves no model. */
+/* Frees what the worker of a place has, its shared memory too; the place stays, and serves no
+ * model.
+ */
+static void clear_place(weft_router *router, router_worker *w, bool *serves)
+{
+    weft_router__close_worker(w);
+    *w = (router_worker){.router = router, .serves = serves, .retired = true};
+    w->process.fd = w->process.pulse_fd = w->process.channel_fd = -1;
+    w->process.start_ns = UINT64_MAX;
+    w->process.slice = &weft_router__whole;
+}
+
+/* Ends a worker for good. */
 static void retire(weft_router *router, router_worker *w)
 {
-    weft_worker__stop(&w->process);
-    memset(w->serves, 0, router->model_room * sizeof *w->serves);
-    w->process.slice = &weft_router__whole;
-    w->process.bundle = NULL;
-    w->bundle = NULL;
-    w->prepares = w->retiring = w->outgoing = false;
-    w->retired = true;
+    bool *serves = w->serves;
+    w->serves = NULL;
+    memset(serves, 0, router->model_room * sizeof *serves);
+    clear_place(router, w, serves);
 }
 
 /* Makes a worker in a free place. On an error the place stays free. */
@@ -148,15 +157,10 @@ static weft_err open_place(weft_router *router, uint32_t place, uint32_t slice, 
     if (place < router->n_worker)
         weft_router__close_worker(w);
     weft_err err = weft_router__open_worker(router, w, &router->change->next, slice, b, diag);
-    if (err == WEFT_ERR_OK) {
+    if (err == WEFT_ERR_OK)
         free(serves);
-    } else {
-        weft_router__close_worker(w);
-        *w = (router_worker){.router = router, .serves = serves, .retired = true};
-        w->process.fd = w->process.pulse_fd = w->process.channel_fd = -1;
-        w->process.start_ns = UINT64_MAX;
-        w->process.slice = &weft_router__whole;
-    }
+    else
+        clear_place(router, w, serves);
     router->n_worker += place == router->n_worker;
     return err;
 }

@@ -5,6 +5,7 @@
  * 503. A second signal ends at once. */
 #include "runtime/server/access_int.h"
 #include "runtime/server/deployment_int.h"
+#include "runtime/server/json_dump.h"
 #include "runtime/server/oip_int.h"
 #include "runtime/server/serve_int.h"
 
@@ -16,6 +17,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+enum { UNREAD_MAX = 100 };
 static const uint64_t last_answers_ns = 500000000u;
 static const uint64_t reload_pause_ns = 100000000u;
 /* For the thread that answers probes: how often the loop tells of itself, and after how long
@@ -43,6 +45,7 @@ typedef struct server {
     int signals;
     uint32_t n_signals; /* to end the server: the first drains it, the second ends it at once */
     bool has_unread;    /* one of them was counted, but could not be read */
+    uint32_t n_unread;  /* attempts that failed, in a row */
     uint64_t drain_until_ns;
     bool was_ready;
 } server;
@@ -80,8 +83,10 @@ static void on_signal(void *user, uint32_t events)
             s->has_unread = false;
         else
             s->n_signals += info.ssi_signo != SIGHUP;
-    if (n < 0 && errno != EAGAIN && errno != EINTR && s->n_signals == 0) {
-        /* It stays to be read, which must not end the draining that it begins. */
+    /* A signal that cannot be read is one to end the server, but not at the first attempt: it may
+     * be SIGHUP. It stays to be read, which must not end the draining that it begins. */
+    s->n_unread = n < 0 && errno != EAGAIN && errno != EINTR ? s->n_unread + 1 : 0;
+    if (s->n_unread == UNREAD_MAX && s->n_signals == 0) {
         s->has_unread = true;
         s->n_signals = 1;
     }
@@ -247,7 +252,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
 {
     server s = {.options = options, .signals = -1};
     s.reload = (weft_timer){.fn = read_again, .user = &s};
-    weft_oip__watch_memory();
+    weft_json__watch_memory();
     weft_log__configure(options->log_json, options->log_level);
     weft_err err = open_server(&s, diag);
     if (err == WEFT_ERR_OK)

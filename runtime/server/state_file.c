@@ -12,11 +12,11 @@
 #include "runtime/server/deployment_int.h"
 
 #include "base/file.h"
+#include "runtime/server/json_dump.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +177,8 @@ static bool add_model(json_t *bundles, const weft_router *router, uint32_t model
     if (!b) {
         b = json_pack("{s:s, s:s, s:s, s:b, s:{}}", "path", path, "identity", identity, "version",
                       version, "spreads", weft_router__spreads(router, model), "models");
-        json_array_append_new(bundles, b);
+        if (json_array_append_new(bundles, b) != 0)
+            return false; /* which frees b */
     }
     return json_object_set_new(json_object_get(b, "models"), ref.program->name,
                                json_real(weft_router__weight(router, model))) == 0;
@@ -191,9 +192,11 @@ char *weft_state__describe(const weft_router *router, const char *plan)
         ok = !weft_router__is_coming(router, i) || add_model(bundles, router, i);
     json_t *root = json_pack("{s:s, s:i, s:o, s:o}", "format", "weft-state", "version", 1, "plan",
                              placed, "bundles", bundles);
-    char *text = ok && root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-    json_decref(root);
-    return text;
+    char *text = weft_json__dump(root, JSON_INDENT(1));
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
 }
 
 int weft_state__prepare(const char *folder, const char *text)

@@ -3,6 +3,7 @@
  *
  *   WEFT_FAULT=count      records each call that could fail
  *   WEFT_FAULT=fork       each call fails in a process of its own (inject_fork.h)
+ *   WEFT_FAULT=live       what fails is written into WEFT_FAULT_STATE while the program runs
  *   WEFT_FAULT=KIND[@STACK]:N[:MODE]
  *       the N-th call fails, of those of the kind (all: any kind) and, if given, with this hash of
  *       the stack (hexadecimal). MODE: once (default), on (the N-th and all later ones), short
@@ -80,6 +81,7 @@ static size_t n_point;
 static struct {
     bool counts; /* WEFT_FAULT=count */
     bool forks;  /* WEFT_FAULT=fork */
+    bool live;   /* WEFT_FAULT=live */
     int driver;
     inject_kind kind;
     inject_mode mode;
@@ -183,8 +185,10 @@ __attribute__((constructor)) static void configure(void)
     fault.counts = strcmp(text, "count") == 0;
     fault.forks = strcmp(text, "fork") == 0 && driver;
     fault.driver = fault.forks ? atoi(driver) : -1;
+    fault.live = strcmp(text, "live") == 0;
     dl_iterate_phdr(add_ranges, getenv("WEFT_FAULT_IN"));
-    inject_state *at = fault.counts || fault.forks || parse(text) ? map_state(path) : NULL;
+    inject_state *at =
+        fault.counts || fault.forks || fault.live || parse(text) ? map_state(path) : NULL;
     if (!at) {
         fprintf(stderr, "faults: WEFT_FAULT=%s or WEFT_FAULT_STATE=%s is wrong\n", text, path);
         _exit(120);
@@ -292,11 +296,27 @@ __attribute__((noinline)) static inject_verdict decide(inject_kind of, const cha
     return fault.mode == SHORT ? IS_SHORT : FAILS;
 }
 
+/* Takes over what the driver has written; false: nothing is to fail. Threads that do this at once
+ * write the same. */
+static bool take_live(void)
+{
+    uint32_t mode = atomic_load(&state->live_mode);
+    if (mode == INJECT_NOTHING)
+        return false;
+    fault.counts = mode == INJECT_COUNT;
+    fault.mode = fault.counts ? ONCE : (inject_mode)mode;
+    fault.kind = (inject_kind)state->live_kind;
+    fault.by_stack = true;
+    fault.stack = state->live_stack;
+    fault.first = state->live_nth;
+    return true;
+}
+
 /* Whether a call of this kind, made from `caller`, fails. */
 __attribute__((noinline)) static inject_verdict verdict(inject_kind of, const char *call,
                                                         const void *caller)
 {
-    if (!state || busy || !is_counted(caller))
+    if (!state || busy || !is_counted(caller) || (fault.live && !take_live()))
         return PASSES;
     bool moves = of == READ || of == WRITE;
     if (!fault.counts && !fault.forks &&
@@ -356,12 +376,18 @@ static bool moves_records(int fd)
     return fstat(fd, &s) == 0 && (s.st_mode & S_IFMT) == 0;
 }
 
+/* A write to an eventfd whose counter is not full fails only by a signal. */
+static bool must_pass(inject_kind of, int fd)
+{
+    return of == WRITE && fault.mode != INTR && moves_records(fd);
+}
+
 #define TRANSFER(of, code, type, name, params, args)        \
     type name params                                        \
     {                                                       \
         REAL(name)                                          \
         inject_verdict v = VERDICT(KIND_##of, #name);       \
-        if (v == FAILS)                                     \
+        if (v == FAILS && !must_pass(KIND_##of, fd))        \
             FAIL(code, -1);                                 \
         if (v == IS_SHORT && len > 1 && !moves_records(fd)) \
             len /= 2;                                       \
@@ -422,6 +448,15 @@ size_t fwrite(const void *at, size_t size, size_t n, FILE *f)
         return real(at, size, n, f);
     f->_flags |= STREAM_FAILED;
     FAIL(ENOSPC, 0);
+}
+
+/* What is watched can be taken out. */
+int epoll_ctl(int fd, int op, int on, struct epoll_event *event)
+{
+    REAL(epoll_ctl)
+    if (op != EPOLL_CTL_DEL && VERDICT(SOCKET, "epoll_ctl") == FAILS)
+        FAIL(ENOSPC, -1);
+    return real(fd, op, on, event);
 }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *user)

@@ -6,7 +6,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { INJECT_FRAMES = 12, INJECT_CALL_BYTES = 24, INJECT_HEAD_BYTES = 256 };
+enum {
+    INJECT_FRAMES = 12,
+    INJECT_CALL_BYTES = 24,
+    INJECT_HEAD_BYTES = 256,
+    INJECT_NOTHING = 100,
+    INJECT_COUNT
+};
 
 /* One call that could fail, as WEFT_FAULT=count records it. */
 typedef struct inject_point {
@@ -22,6 +28,10 @@ typedef struct inject_state {
     int64_t pid;
     char call[INJECT_CALL_BYTES];
     uint64_t frame[INJECT_FRAMES];
+    /* With WEFT_FAULT=live: what is to fail, or INJECT_COUNT, or INJECT_NOTHING. The driver writes
+     * `live_mode` last, with `calls` and `injected` set to 0. */
+    _Atomic uint32_t live_mode;
+    uint32_t live_kind, live_stack, live_nth;
     _Alignas(INJECT_HEAD_BYTES) inject_point point[]; /* to the end of the file */
 } inject_state;
 
