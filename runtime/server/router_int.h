@@ -211,6 +211,7 @@ typedef struct worker_process {
     weft_wire_out tx;
     bool tx_blocked; /* the socket took a part of it; the rest waits for EPOLLOUT */
     bool tx_shared;  /* it went through the channel */
+    uint32_t n_bell; /* messages of kind BELL since the last answer */
     uint64_t tx_ns;  /* when it was sent */
     /* Message being received. */
     weft_wire_head rx_head;

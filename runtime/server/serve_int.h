@@ -715,7 +715,7 @@ uint64_t weft_worker__limit_memory_by_use(uint64_t bytes);
 
 /* -- Wire between router and worker (wire.c) ------------------------------------------------ */
 
-enum { WEFT_WIRE_TENSORS_MAX = 4096 };
+enum { WEFT_WIRE_TENSORS_MAX = 4096, WEFT_WIRE_TEXT_MAX = 64 << 10 };
 
 typedef enum weft_wire_kind {
     /* Worker: sessions are open, buckets are prepared; `id`: identity of its bundle. */

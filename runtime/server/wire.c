@@ -9,8 +9,17 @@
 
 enum { PAYLOAD_MAX_GIB = 64 };
 
+/* Whether tensors follow the head, and their data; to prepare sizes there are none. */
+static bool has_tensors(const weft_wire_head *head)
+{
+    return head->kind == WEFT_WIRE_RUN || head->kind == WEFT_WIRE_PREPARE ||
+           (head->kind == WEFT_WIRE_DONE && head->err == WEFT_ERR_OK);
+}
+
 bool weft_wire__head_valid(const weft_wire_head *head)
 {
+    if (!has_tensors(head) && (head->n_tensor || head->payload_bytes > WEFT_WIRE_TEXT_MAX))
+        return false;
     return head->magic == WEFT_WIRE_MAGIC && head->kind >= WEFT_WIRE_READY &&
            head->kind <= WEFT_WIRE_BELL && head->n_tensor <= WEFT_WIRE_TENSORS_MAX &&
            head->err < WEFT_ERR_COUNT && head->payload_bytes <= (uint64_t)PAYLOAD_MAX_GIB << 30;

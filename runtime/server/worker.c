@@ -45,7 +45,7 @@ static bool send_text(int fd, weft_wire_head head, const char *text)
 {
     head.magic = WEFT_WIRE_MAGIC;
     head.n_tensor = 0;
-    head.payload_bytes = strlen(text);
+    head.payload_bytes = strnlen(text, WEFT_WIRE_TEXT_MAX);
     return weft_file_put(fd, &head, sizeof head) == 0 &&
            weft_file_put(fd, text, head.payload_bytes) == 0;
 }

@@ -29,6 +29,7 @@ enum {
     SOCKET_BUFFER_BYTES = 4 << 20,
     REPORT_MAX = 400,
     PARTS_MAX = 64,
+    BELLS_MAX = 4,         /* between two answers: one is due, and one may be late */
     TURN_BYTES = 256 << 10 /* of a message, in one turn of the loop, either way */
 };
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
@@ -347,6 +348,7 @@ void weft_worker__start(worker_process *w)
     w->ready_by_ns = w->checked_ns + w->start_timeout_ns;
     w->reported = w->reports_lost = false;
     w->stall_ns = w->continued_ns = 0;
+    w->n_bell = 0;
 }
 
 /* -- Sending -------------------------------------------------------------------------------- */
@@ -431,12 +433,16 @@ static bool next_section(worker_process *w, void **out_at, size_t *out_len)
     return got < w->rx_head.payload_bytes;
 }
 
-/* Once the head is whole: allocates what it announces. false: malformed, or out of memory. */
+/* Once the head is whole: allocates what it announces. false: malformed, not awaited, or out of
+ * memory. */
 static bool make_room(worker_process *w)
 {
+    const weft_wire_head *h = &w->rx_head;
     if (w->rx_got != sizeof w->rx_head)
         return true;
-    if (!weft_wire__head_valid(&w->rx_head))
+    bool awaited = h->kind == WEFT_WIRE_DONE && w->state == WORKER_BUSY && h->id == w->tx.head.id;
+    if (!weft_wire__head_valid(h) ||
+        (!awaited && (h->n_tensor || h->payload_bytes > WEFT_WIRE_TEXT_MAX)))
         return false;
     w->rx_tensor = calloc(w->rx_head.n_tensor + 1, sizeof *w->rx_tensor);
     w->rx_payload = malloc(w->rx_head.payload_bytes + 1);
@@ -468,6 +474,7 @@ static void take_report(worker_process *w)
 static void end_answer(worker_process *w)
 {
     w->state = WORKER_IDLE;
+    w->n_bell = 0;
     free_messages(w);
     w->events->on_idle(w->user);
 }
@@ -505,7 +512,7 @@ static bool take_message(worker_process *w)
         take_answer(w);
         return true;
     case WEFT_WIRE_BELL:
-        if (h->n_tensor || h->payload_bytes)
+        if (h->payload_bytes || ++w->n_bell > BELLS_MAX)
             return false;
         free_rx(w);
         return true;
