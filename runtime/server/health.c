@@ -3,11 +3,15 @@
  * means that the last one is recent, ready what it said.
  *
  * The thread has its own event loop. A connection sends one small request and is closed behind its
- * answer; the oldest is closed when there are too many. */
+ * answer. The kernel keeps back connections that have sent nothing, and a request that is there is
+ * answered before the next connection is accepted, so that a flood of connections does not close
+ * those of probes; of slow ones the oldest is closed when there are too many. */
 #include "runtime/server/http1_parse.h"
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,7 +22,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { REQUEST_MAX = 2048 };
+enum { REQUEST_MAX = 2048, TURN_ACCEPTS = 64, DEFER_S = 1 };
 
 static const uint64_t probe_ns = 5000000000u; /* for a request */
 
@@ -165,6 +169,8 @@ static void add_probe(weft_health *h, int fd)
         close_probe(h->first);
     if (!weft_timer__set(h->loop, &p->timer, weft_clock__now_ns() + probe_ns))
         close_probe(p);
+    else
+        on_probe(p, EPOLLIN);
 }
 
 static void on_listen(void *user, uint32_t events)
@@ -172,7 +178,7 @@ static void on_listen(void *user, uint32_t events)
     weft_health *h = user;
     bool full;
     (void)events;
-    for (int i = 0; i < WEFT_HEALTH_PROBES_MAX; i++) {
+    for (int i = 0; i < TURN_ACCEPTS; i++) {
         int fd = weft_listener__accept(&h->listener, NULL, &full);
         if (full && h->first)
             close_probe(h->first);
@@ -197,6 +203,14 @@ static void *answer_probes(void *user)
     while (!h->ends && weft_loop__turn(h->loop))
         ;
     return NULL;
+}
+
+/* On UNIX sockets this does nothing. */
+static void defer_accept(const weft_listener *l)
+{
+    const int s = DEFER_S;
+    for (uint32_t i = 0; i < l->n; i++)
+        setsockopt(l->fd[i], IPPROTO_TCP, TCP_DEFER_ACCEPT, &s, sizeof s);
 }
 
 static bool start_thread(weft_health *h)
@@ -228,6 +242,8 @@ weft_err weft_health__create(const char *address, const weft_serve_port *where,
             : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
         err = weft_listener__open(&h->listener, h->loop, address, where, on_listen, h, diag);
+    if (err == WEFT_ERR_OK)
+        defer_accept(&h->listener);
     weft_health__beat(h, false);
     if (err == WEFT_ERR_OK && !start_thread(h))
         err = WEFT_ERR_NOMEM;

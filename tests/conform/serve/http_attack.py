@@ -4,6 +4,7 @@ clients, lack of descriptors, compressed bodies. Each is refused or survived, an
 meanwhile."""
 import gzip
 import json
+import multiprocessing
 import os
 import re
 import resource
@@ -320,6 +321,36 @@ def check_descriptors():
         print(f"descriptors: {descriptors(s)} of 64 used, worker started again")
 
 
+def flood(port, until):
+    """Opens connections that send nothing, as fast as it can, with 200 at a time."""
+    kept = []
+    while time.monotonic() < until:
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.1", port))
+        kept.append(s)
+        if len(kept) > 200:
+            kept.pop(0).close()
+
+
+def check_probes():
+    """Beside two processes that connect to the port of probes as fast as they can every probe is answered: of 18
+    there were 16 without an answer."""
+    with Server("--health", "0") as s:
+        until, n, longest = time.monotonic() + 2, 0, 0
+        others = [multiprocessing.Process(target=flood, args=(s.health, until)) for _ in range(2)]
+        for p in others:
+            p.start()
+        while time.monotonic() < until:
+            start = time.monotonic()
+            assert s.request("GET", "/v2/health/live", port=s.health)[0] == 200
+            n, longest = n + 1, max(longest, time.monotonic() - start)
+            time.sleep(0.05)
+        for p in others:
+            p.join()
+        print(f"probes beside a flood of connections: {n} answered, the slowest in {longest * 1e3:.0f} ms")
+
+
 # -- Compressed bodies ----------------------------------------------------------------------------
 
 
@@ -345,6 +376,6 @@ def check_bombs():
 
 
 for check in (check_vectors, check_smuggling, check_manners, check_aborted, check_slow, check_full, check_address,
-              check_bombs, check_descriptors):
+              check_bombs, check_descriptors, check_probes):
     check()
     print(check.__name__, "ok", flush=True)
