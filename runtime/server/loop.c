@@ -321,10 +321,14 @@ bool weft_loop__turn(weft_loop *loop)
     int n = wait_for(loop, event, wait_ns, &taken);
     if (n < 0)
         return taken || errno == EINTR;
+    const weft_loop_source *s = loop->source;
     for (int i = 0; i < n; i++) {
         watch *w = event[i].data.ptr;
         if (w->fn)
             w->fn(w->user, event[i].events);
+        /* What waits for the source is not idle during a long turn. */
+        if (s)
+            (void)s->take(s->user);
     }
     free_dead(loop);
     return true;
