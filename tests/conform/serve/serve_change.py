@@ -151,7 +151,8 @@ with Server("apart.json", "--control", "control", "--start-timeout", "3s", "--st
         ctl("plan", "apart.json")
         assert pids() == same
         # Old workers are killed while new ones start: they come back, and the change goes on.
-        assert apply_and_see("mixed.json", lambda new, old: kill_all(old))["ok"]
+        last = apply_and_see("mixed.json", lambda new, old: kill_all(old))
+        assert last["ok"], last
         # A new worker is killed, and one never becomes ready: the old plan stays, with the old processes.
         for sig in (signal.SIGKILL, signal.SIGSTOP):
             old = pids()
