@@ -168,8 +168,7 @@ WEFT_MUST_USE weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, 
 
 /* An expression for the index of the element of `operand` that broadcasting pairs with element `at`
  * (an expression of type size_t) of result 0. */
-WEFT_MUST_USE weft_err weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at,
-                                        const char **out);
+const char *weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at);
 
 /* -- Other commands ---------------------------------------------------------------------------- */
 

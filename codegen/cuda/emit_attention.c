@@ -39,7 +39,7 @@ static shape find_shape(const problem *p, bool small)
 }
 
 /* Prints `const X mask = ...;` for operand 3, which is broadcast to [batch, heads, rows, keys]. */
-static weft_err print_mask(weft_cuda *cu, weft_cuda_kernel *k, const problem *p)
+static void print_mask(weft_cuda *cu, weft_cuda_kernel *k, const problem *p)
 {
     const weft_ttype *t = weft_cuda__in_type(cu, 3);
     weft_arena *arena = weft_cuda__arena(cu);
@@ -47,14 +47,16 @@ static weft_err print_mask(weft_cuda *cu, weft_cuda_kernel *k, const problem *p)
     const char *step[SCORE_RANK] = {"(size_t)0", "(size_t)0", "(size_t)0", "(size_t)0"};
     if (!t) {
         weft_buf_puts(weft_cuda__body(k), "    const no_mask mask;\n");
-        return WEFT_ERR_OK;
+        return;
     }
     weft_cuda__in(k, "mask_at", 3);
     for (uint32_t d = SCORE_RANK - t->rank, i = 0; d < SCORE_RANK; d++, i++) {
-        if (t->dim[i] != size[d] && t->dim[i] != 1)
-            return weft_cuda__unsup(cu, "only running tells how the mask is broadcast");
-        if (t->dim[i] != 1)
-            step[d] = weft_cuda__long(k, t, i + 1, t->rank);
+        if (t->dim[i] == 1)
+            continue;
+        step[d] = weft_cuda__long(k, t, i + 1, t->rank);
+        if (t->dim[i] != size[d]) /* 1 or the size of the scores: only a run tells */
+            step[d] = weft_arena_printf(arena, "(%s > 1 ? %s : 0)", weft_cuda__int(k, t->dim[i]),
+                                        step[d]);
     }
     const char *at =
         weft_arena_printf(arena, "mask_at + place.batch * %s + place.head * %s", step[0], step[1]);
@@ -66,7 +68,6 @@ static weft_err print_mask(weft_cuda *cu, weft_cuda_kernel *k, const problem *p)
         weft_buf_printf(weft_cuda__body(k), "    const added_mask<%s> mask = {%s, %s, %s};\n",
                         weft_dtype_name((weft_dtype)t->dtype), at, step[2], step[3]);
     }
-    return WEFT_ERR_OK;
 }
 
 /* "x + (place.batch * rows) * width + offset + place.head * head". */
@@ -101,7 +102,7 @@ static weft_err emit_shape(weft_cuda *cu, const problem *p, const shape *s, weft
         step[i] = weft_cuda__long(k, t, 2, 3);
     }
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
-    WEFT_TRY(print_mask(cu, k, p));
+    print_mask(cu, k, p);
     weft_buf_printf(weft_cuda__body(k),
                     "    const attention_head<%s> h = {%s,\n        %s,\n        %s,\n        %s,\n"
                     "        %s, %s, %s, %s, %s, %s, %s};\n"

@@ -44,20 +44,21 @@ typedef struct problem {
 
 /* -- Shapes ------------------------------------------------------------------------------------ */
 
-/* Stride in elements of batch dim `d` (of `rank`) of operand t; false: whether the dim is broadcast
- * depends on data. */
-static bool find_step(weft_cuda *cu, const weft_ttype *t, uint32_t d, uint32_t rank, weft_dim size,
-                      weft_dim *out)
+/* Stride in elements of batch dim `d` (of `rank`) of operand t. Where only the sizes of a run tell
+ * whether the operand's dim is 1, the stride is a product with min(max(dim, 1), 2) - 1. */
+static weft_dim find_step(weft_cuda *cu, const weft_ttype *t, uint32_t d, uint32_t rank,
+                          weft_dim size)
 {
+    weft_dimpool *dims = weft_cuda__dims(cu);
     uint32_t own = t->rank < 2 ? 0 : t->rank - 2u;
-    *out = 0;
-    if (d + own < rank)
-        return true;
+    if (d + own < rank || t->dim[d + own - rank] == 1)
+        return 0;
     uint32_t at = d + own - rank;
-    if (t->dim[at] == 1)
-        return true;
-    *out = weft_cuda__product(cu, t, at + 1, t->rank);
-    return t->dim[at] == size;
+    weft_dim stride = weft_cuda__product(cu, t, at + 1, t->rank);
+    if (t->dim[at] == size)
+        return stride;
+    weft_dim moves = weft_dim_min(dims, weft_dim_max(dims, t->dim[at], 1), 2);
+    return weft_cuda__mul(cu, stride, weft_dim_sub(dims, moves, 1));
 }
 
 /* Joins neighbouring batch dims that are contiguous in both operands. */
@@ -94,7 +95,7 @@ static void join_rows(weft_cuda *cu, problem *p)
     }
 }
 
-static weft_err read_problem(weft_cuda *cu, bool trans_a, bool trans_b, problem *p)
+static void read_problem(weft_cuda *cu, bool trans_a, bool trans_b, problem *p)
 {
     const weft_ttype *a = weft_cuda__in_type(cu, 0), *b = weft_cuda__in_type(cu, 1);
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
@@ -107,13 +108,11 @@ static weft_err read_problem(weft_cuda *cu, bool trans_a, bool trans_b, problem 
     p->n_batch = o->rank - (a->rank > 1) - (b->rank > 1);
     for (uint32_t d = 0; d < p->n_batch; d++) {
         p->batch[d] = o->dim[d];
-        if (!find_step(cu, a, d, p->n_batch, o->dim[d], &p->step_a[d]) ||
-            !find_step(cu, b, d, p->n_batch, o->dim[d], &p->step_b[d]))
-            return weft_cuda__unsup(cu, "only running tells how the batch is broadcast");
+        p->step_a[d] = find_step(cu, a, d, p->n_batch, o->dim[d]);
+        p->step_b[d] = find_step(cu, b, d, p->n_batch, o->dim[d]);
     }
     join_batch(cu, p);
     join_rows(cu, p);
-    return WEFT_ERR_OK;
 }
 
 /* -- The library ------------------------------------------------------------------------------- */
@@ -434,8 +433,8 @@ weft_err weft_cuda_emit_matmul(weft_cuda *cu, weft_node n)
     weft_attrs attrs = weft_cuda__attrs(cu);
     problem p = {.alpha = (float)weft_attrs_float(attrs, WEFT_ATTR_ALPHA, 1), .beta = 1};
     p.addend = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
-    WEFT_TRY(read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) != 0,
-                          weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) != 0, &p));
+    read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) != 0,
+                 weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) != 0, &p);
     return emit_gemm(cu, &p);
 }
 
@@ -445,7 +444,7 @@ weft_err weft_cuda_emit_gemm(weft_cuda *cu, weft_node n)
     problem p = {.alpha = (float)weft_attrs_float(attrs, WEFT_ATTR_ALPHA, 1),
                  .beta = (float)weft_attrs_float(attrs, WEFT_ATTR_BETA, 1)};
     p.addend = weft_node_in(weft_cuda__module(cu), n, 2).i ? 2 : UINT32_MAX;
-    WEFT_TRY(read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANSA, 0) != 0,
-                          weft_attrs_int(attrs, WEFT_ATTR_TRANSB, 0) != 0, &p));
+    read_problem(cu, weft_attrs_int(attrs, WEFT_ATTR_TRANSA, 0) != 0,
+                 weft_attrs_int(attrs, WEFT_ATTR_TRANSB, 0) != 0, &p);
     return emit_gemm(cu, &p);
 }

@@ -8,10 +8,17 @@
 
 #include <string.h>
 
-/* A run of dims [from, to) of the result along which an operand either advances or is broadcast. */
+typedef enum motion {
+    STAYS,  /* the operand is broadcast */
+    MOVES,  /* it advances with the result */
+    DEPENDS /* one or the other: only the sizes of a run tell whether its dim is 1 */
+} motion;
+
+/* A run of dims [from, to) of the result along which an operand moves alike; of DEPENDS one dim. */
 typedef struct segment {
     uint32_t from, to;
-    bool moves;
+    motion motion;
+    weft_dim own; /* DEPENDS: the operand's dim */
 } segment;
 
 typedef struct access {
@@ -22,8 +29,9 @@ typedef struct access {
 
 /* -- Broadcasting ------------------------------------------------------------------------------ */
 
-/* Determines how `t` is broadcast to result `o`. false: whether a dim is 1 depends on data. */
-static bool find_access(const weft_ttype *t, const weft_ttype *o, access *a)
+/* Determines how `t` is broadcast to result `o`. Dims that differ are equal in a run or the
+ * operand's is 1, which the session checks. */
+static void find_access(const weft_ttype *t, const weft_ttype *o, access *a)
 {
     memset(a, 0, sizeof *a);
     a->whole = a->single = true;
@@ -32,17 +40,14 @@ static bool find_access(const weft_ttype *t, const weft_ttype *o, access *a)
         weft_dim d = k < lead ? 1 : t->dim[k - lead];
         if (o->dim[k] == 1)
             continue;
-        if (d != o->dim[k] && d != 1)
-            return false;
-        bool moves = d != 1;
-        a->whole = a->whole && moves;
-        a->single = a->single && !moves;
-        if (a->n > 0 && a->at[a->n - 1].moves == moves)
+        motion m = d == o->dim[k] ? MOVES : d == 1 ? STAYS : DEPENDS;
+        a->whole = a->whole && m == MOVES;
+        a->single = a->single && m == STAYS;
+        if (a->n > 0 && a->at[a->n - 1].motion == m && m != DEPENDS)
             a->at[a->n - 1].to = k + 1;
         else
-            a->at[a->n++] = (segment){k, k + 1, moves};
+            a->at[a->n++] = (segment){k, k + 1, m, d};
     }
-    return true;
 }
 
 static const char *times(weft_arena *arena, const char *text, const char *factor)
@@ -62,11 +67,11 @@ static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const ac
         return at;
     weft_ttype own = *o; /* dims of the operand at the result's rank: 1 where it is broadcast */
     for (uint32_t i = 0; i < a->n; i++)
-        for (uint32_t d = a->at[i].from; !a->at[i].moves && d < a->at[i].to; d++)
-            own.dim[d] = 1;
+        for (uint32_t d = a->at[i].from; a->at[i].motion != MOVES && d < a->at[i].to; d++)
+            own.dim[d] = a->at[i].motion == STAYS ? 1 : a->at[i].own;
     for (uint32_t i = 0; i < a->n; i++) {
         const segment *s = &a->at[i];
-        if (!s->moves)
+        if (s->motion == STAYS)
             continue;
         const char *text = at;
         const char *below = weft_cuda__long(k, o, s->to, o->rank);
@@ -76,6 +81,8 @@ static const char *index_text(weft_cuda_kernel *k, const weft_ttype *o, const ac
             text =
                 weft_arena_printf(arena, "%s %% %s", text, weft_cuda__long(k, o, s->from, s->to));
         text = times(arena, text, weft_cuda__long(k, &own, s->to, o->rank));
+        if (s->motion == DEPENDS)
+            text = weft_arena_printf(arena, "(%s > 1 ? %s : 0)", weft_cuda__int(k, s->own), text);
         sum = sum ? weft_arena_printf(arena, "%s + %s", sum, text) : text;
     }
     return sum ? sum : "0";
@@ -87,7 +94,9 @@ static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
 {
     const segment *last = &a->at[a->n - 1];
     int64_t n = 1;
-    *advances = last->moves;
+    *advances = last->motion == MOVES;
+    if (last->motion == DEPENDS)
+        return 1;
     for (uint32_t k = last->to; k-- > last->from;) {
         if (!weft_dim_is_const(o->dim[k]))
             break;
@@ -96,20 +105,13 @@ static int64_t run_length(const weft_ttype *o, const access *a, bool *advances)
     return n;
 }
 
-static weft_err refuse_broadcast(weft_cuda *cu, uint32_t operand)
-{
-    return weft_cuda__unsup(cu, "only running tells how operand %u is broadcast", operand);
-}
-
-weft_err weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at, const char **out)
+const char *weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *at)
 {
     weft_cuda *cu = weft_cuda__of(k);
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
     access a;
-    if (!find_access(weft_cuda__in_type(cu, operand), o, &a))
-        return refuse_broadcast(cu, operand);
-    *out = a.single ? "0" : index_text(k, o, &a, at);
-    return WEFT_ERR_OK;
+    find_access(weft_cuda__in_type(cu, operand), o, &a);
+    return a.single ? "0" : index_text(k, o, &a, at);
 }
 
 /* -- Expressions ------------------------------------------------------------------------------- */
@@ -210,9 +212,9 @@ static bool is_along(const access *a, uint32_t axis)
     uint32_t moving = 0;
     bool here = false;
     for (uint32_t i = 0; i < a->n; i++)
-        if (a->at[i].moves) {
+        if (a->at[i].motion != STAYS) {
             moving++;
-            here = a->at[i].from == axis && a->at[i].to == axis + 1;
+            here = a->at[i].motion == MOVES && a->at[i].from == axis && a->at[i].to == axis + 1;
         }
     return moving == 1 && here;
 }
@@ -250,10 +252,7 @@ weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t
         access a;
         if (!c.used[i])
             continue;
-        if (!find_access(weft_cuda__in_type(cu, i), o, &a)) {
-            weft_buf_finish(&body);
-            return refuse_broadcast(cu, i);
-        }
+        find_access(weft_cuda__in_type(cu, i), o, &a);
         const char *index = a.single ? "0" : is_along(&a, along) ? "c" : index_text(k, o, &a, "at");
         weft_buf_printf(&body, "        f32 i%u = convert<f32>(e%u[%s]);\n", i, i, index);
     }
@@ -310,10 +309,7 @@ weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack, 
         access a;
         if (!c.used[i])
             continue;
-        if (!find_access(weft_cuda__in_type(cu, i), o, &a)) {
-            weft_buf_finish(&body);
-            return refuse_broadcast(cu, i);
-        }
+        find_access(weft_cuda__in_type(cu, i), o, &a);
         print_load(&c, i, o, &a, pack, &body);
     }
     *out = print_members(&c, "chain", "x", top);
