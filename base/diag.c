@@ -23,14 +23,17 @@ weft_diag *weft_diag_create(void)
     return calloc(1, sizeof(weft_diag));
 }
 
+void weft_diag_cut(weft_diag *diag, size_t count)
+{
+    while (diag && diag->len > count)
+        free(diag->owned[--diag->len]);
+}
+
 void weft_diag_clear(weft_diag *diag)
 {
-    if (!diag)
-        return;
-    for (size_t i = 0; i < diag->len; i++)
-        free(diag->owned[i]);
-    diag->len = 0;
-    diag->dropped = 0;
+    weft_diag_cut(diag, 0);
+    if (diag)
+        diag->dropped = 0;
 }
 
 void weft_diag_destroy(weft_diag *diag)

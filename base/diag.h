@@ -33,6 +33,8 @@ typedef struct weft_diag weft_diag;
 weft_diag *weft_diag_create(void);
 void weft_diag_destroy(weft_diag *diag);
 void weft_diag_clear(weft_diag *diag);
+/* Removes the messages that were added after the list had `count`. */
+void weft_diag_cut(weft_diag *diag, size_t count);
 
 /* Adds a message and returns `err`, so that `return weft_diag_error(...)` is one line.
  * A NULL `diag` drops the text. */

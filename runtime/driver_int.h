@@ -42,7 +42,8 @@ typedef struct weft_prep {
     const weft_bundle_launch *launch;
     const int64_t *symbol;
     uint32_t n_symbol;
-    /* The kernel must keep NaN even if it becomes slower: see lost_nan. */
+    /* The kernel must keep special values to the results that depend on them even if it becomes
+     * slower: see lost_nan. */
     bool keep_nan;
     /* Set by the driver. */
     weft_kernel_fn run; /* NULL: this function does not support the launch */
@@ -125,9 +126,10 @@ struct weft_driver {
     /* Called before and after the launches of a run, on the thread that runs them. May be NULL. */
     void (*begin)(weft_engine *engine);
     void (*end)(weft_engine *engine);
-    /* Asked on the same thread before `end`: whether a kernel since `begin` may have met NaN and
-     * lost it, so that the run must be repeated by kernels prepared with keep_nan. May be NULL: no
-     * kernel loses NaN. */
+    /* Asked on the same thread before `end`: whether a kernel since `begin` or the last call may
+     * have met NaN or infinities and lost them, or spread them to results that do not depend on
+     * them, so that the run must be repeated by kernels prepared with keep_nan. May be NULL: no
+     * kernel does. */
     bool (*lost_nan)(weft_engine *engine);
     /* Bytes of packed or loaded weights. May be NULL: none. */
     uint64_t (*packed_bytes)(weft_engine *engine);

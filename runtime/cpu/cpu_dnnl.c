@@ -66,6 +66,7 @@ struct weft_cpu_pack {
     const weft_dnnl_md *from, *to;
     void *data;
     uint64_t room;
+    bool is_tame; /* of Winograd's weights */
 };
 
 /* Releases the pages of bytes [from, from + bytes) of a weight; they can be read from the file
@@ -177,31 +178,33 @@ static bool is_winograd(const weft_dnnl_md *from, const weft_dnnl_md *to, weft_d
 }
 
 /* Transforms weights for Winograd in slices, as reorder_slices. */
-static bool pack_winograd(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
-                          const weft_dnnl_md *to, void *dst)
+static bool pack_winograd(weft_engine *e, weft_cpu_pack *pack, void *dst)
 {
-    const weft_bundle_weight *w = &e->bundle->weight[weight - 1];
+    const float *w = (const void *)e->bundle->weight[pack->weight - 1].data;
     weft_dnnl_winograd f;
-    if (!is_winograd(from, to, &f))
+    if (!is_winograd(pack->from, pack->to, &f))
         return false;
-    int64_t oc = from->dim[0], ic = from->dim[1];
+    int64_t oc = pack->from->dim[0], ic = pack->from->dim[1];
     uint64_t row = (uint64_t)ic * 9 * sizeof(float);
+    pack->is_tame = true;
     int64_t step = (int64_t)(SLICE_BYTES / row) / f.oc_block * f.oc_block;
     if (step == 0)
         step = f.oc_block;
     for (int64_t at = 0; at < f.oc; at += step) {
         int64_t end = f.oc - at < step ? f.oc : at + step;
-        weft_cpu__winograd_pack(&f, (const float *)(const void *)w->data, oc, ic, at, end,
-                                weft_team_threads(), dst);
+        weft_cpu__winograd_pack(&f, w, oc, ic, at, end, weft_team_threads(), dst);
         int64_t rows = (end < oc ? end : oc) - at;
-        if (rows > 0)
-            drop_pages(e, weight, (uint64_t)at * row, (uint64_t)rows * row);
+        if (rows <= 0)
+            continue;
+        pack->is_tame =
+            pack->is_tame && weft_cpu__are_tame(e->device, w + at * ic * 9, rows * ic * 9);
+        drop_pages(e, pack->weight, (uint64_t)at * row, (uint64_t)rows * row);
     }
     return true;
 }
 
 /* Counts the memory that fill_pack would use. */
-static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
+static void count_pack(weft_engine *e, weft_cpu_pack *pack)
 {
     weft_dnnl_scope scope = weft_dnnl__scope(e);
     uint64_t bytes = e->bundle->weight[pack->weight - 1].bytes, beside = bytes;
@@ -212,6 +215,7 @@ static void count_pack(weft_engine *e, const weft_cpu_pack *pack)
     }
     weft_dnnl_winograd f;
     bool winograd = is_winograd(pack->from, pack->to, &f);
+    pack->is_tame = winograd;
     if ((winograd || packs_in_slices(e, pack->weight, pack->to)) && bytes > SLICE_BYTES)
         beside = SLICE_BYTES;
     const weft_dnnl_pd *pd = winograd ? NULL : weft_dnnl__reorder(&scope, pack->from, pack->to);
@@ -234,7 +238,7 @@ static weft_err fill_pack(weft_engine *e, weft_cpu_pack *pack)
         (void)madvise(data, pack->room, MADV_HUGEPAGE);
     if (pack->format.fill)
         pack->format.fill(data, w->data, &pack->format);
-    else if (!pack_winograd(e, pack->weight, pack->from, pack->to, data) &&
+    else if (!pack_winograd(e, pack, data) &&
              !reorder_slices(e, pack->weight, pack->from, pack->to, data) &&
              !execute_reorder(e->device, pack->from, w->data, pack->to, data))
         return WEFT_ERR_UNSUP;
@@ -442,11 +446,15 @@ static weft_err run_dnnl(void *state, void *const *arg)
     dnnl_kernel *k = state;
     /* oneDNN expects the number of threads that the primitives were created for. */
     uint32_t threads = weft_team_limit(k->threads);
+    if (k->tame_in)
+        weft_cpu__need_tame(k->engine->device, arg[0], k->tame_in);
     if (k->loses_nan)
         weft_team_clear_invalid();
     weft_err err = run_calls(k, arg);
     if (k->loses_nan && weft_team_is_invalid())
         weft_cpu__lose_nan(&k->tame, arg);
+    if (k->tame_out)
+        weft_cpu__need_tame(k->engine->device, arg[k->out], k->tame_out);
     weft_team_limit(threads);
     if (err == WEFT_ERR_OK && k->ew)
         weft_cpu__ew_run(k->ew, arg);
@@ -566,6 +574,11 @@ weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_call *s, int 
     WEFT_TRY(get_pack(p->engine, slot->weight, from, to, &pack));
     k->pack[k->n_pack++] = pack;
     return weft_dnnl__bind_const(k, s, dnnl_arg, to, pack->data) ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
+bool weft_dnnl__pack_is_tame(const weft_cpu_pack *pack)
+{
+    return pack->is_tame;
 }
 
 /* -- Descriptors ---------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@ typedef struct conv_plan {
     bool has_bias;
     dnnl_epilogue epilogue;
     const weft_dnnl_pd *pd;
+    bool no_winograd;
 } conv_plan;
 
 static bool describe(weft_prep *p, conv_plan *c)
@@ -108,7 +109,8 @@ static bool find_winograd(const weft_prep *p, conv_plan *c)
 static bool choose(weft_prep *p, conv_plan *c)
 {
     const char *algo = weft_attrs_str(p->attrs, WEFT_ATTR_ALGO, "");
-    bool winograd = strcmp(algo, "winograd") == 0 && p->out[0].tensor.rank == 4;
+    bool winograd = strcmp(algo, "winograd") == 0 && p->out[0].tensor.rank == 4 && !p->keep_nan &&
+                    !c->no_winograd;
     if (winograd && find_winograd(p, c))
         return true;
     if (winograd && c->epilogue.fused && c->epilogue.n_step > 0) {
@@ -128,6 +130,17 @@ static bool choose(weft_prep *p, conv_plan *c)
     }
     c->pd = find(p, c, dnnl_convolution_direct, 0, c->x, c->y);
     return c->pd != NULL;
+}
+
+/* Winograd spreads special values among its results: those of the input are looked for in each run,
+ * and weights must have none. */
+static bool watch_winograd(const weft_prep *p, conv_plan *c, dnnl_kernel *k)
+{
+    if (!strstr(weft_dnnl__pd_name(c->pd), "wino"))
+        return true;
+    c->no_winograd = k->n_pack == 0 || !weft_dnnl__pack_is_tame(k->pack[0]);
+    k->tame_in = weft_cpu__slot_stored(&p->in[0]);
+    return !c->no_winograd;
 }
 
 /* Scratch memory: reordered input, reordered result, the primitive's own scratch memory. */
@@ -160,7 +173,7 @@ static weft_err build(weft_prep *p, conv_plan *c, dnnl_kernel *k)
         !weft_dnnl__bind_scratch(p, k, s, c->pd, x_bytes + y_bytes))
         return WEFT_ERR_UNSUP;
     WEFT_TRY(weft_dnnl__bind_weight(p, k, s, DNNL_ARG_WEIGHTS, 1, c->w, w));
-    if (!weft_dnnl__bind_epilogue(p, k, s, &c->epilogue))
+    if (!watch_winograd(p, c, k) || !weft_dnnl__bind_epilogue(p, k, s, &c->epilogue))
         return WEFT_ERR_UNSUP;
     if (y_moves && !weft_dnnl__add_reorder(k, y, scratch, x_bytes, c->y, p->n_in, 0))
         return WEFT_ERR_UNSUP;
@@ -184,8 +197,6 @@ static weft_err try_build(weft_prep *p, conv_plan *c)
 
 static weft_err choose_and_build(weft_prep *p, conv_plan *c)
 {
-    if (!describe(p, c))
-        return WEFT_ERR_OK;
     WEFT_TRY(weft_dnnl__epilogue(p, &c->scope, &c->epilogue, false, NULL, 0));
     if (weft_dnnl__is_costly(&c->epilogue, weft_slot_numel(&p->out[0])))
         weft_dnnl__unfuse(&c->epilogue);
@@ -201,7 +212,9 @@ static weft_err choose_and_build(weft_prep *p, conv_plan *c)
 static weft_err prepare_conv(weft_prep *p)
 {
     conv_plan c = {.scope = weft_dnnl__scope(p->engine)};
-    weft_err err = choose_and_build(p, &c);
+    weft_err err = describe(p, &c) ? choose_and_build(p, &c) : WEFT_ERR_OK;
+    if (c.no_winograd)
+        err = choose_and_build(p, &c);
     weft_dnnl__scope_finish(&c.scope);
     return err == WEFT_ERR_UNSUP ? WEFT_ERR_OK : err;
 }

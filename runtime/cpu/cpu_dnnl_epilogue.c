@@ -238,7 +238,7 @@ static bool find_acc(const weft_step *s, uint32_t i, uint32_t *out)
 }
 
 /* Whether a post-op may lose NaN. The element-wise algorithms listed here keep it
- * (tests/conform/special_values.py), the logistic function only with AVX2. */
+ * (tests/conform/special_values.py); the logistic function loses it in some implementations. */
 static bool loses_nan(const weft_dnnl_post *post)
 {
     if (post->kind == dnnl_binary)
@@ -257,8 +257,6 @@ static bool loses_nan(const weft_dnnl_post *post)
     case dnnl_eltwise_swish:
     case dnnl_eltwise_hardswish:
         return false;
-    case dnnl_eltwise_logistic:
-        return weft_cpu__dnnl_lanes() < 8;
     case dnnl_eltwise_relu:
         return post->alpha == 0;
     default:

@@ -36,6 +36,10 @@ typedef struct dnnl_kernel {
     weft_cpu_ew *ew; /* element-wise epilogue, or NULL */
     bool loses_nan;  /* cpu_nan.c */
     weft_cpu_tame tame;
+    /* Elements of operand 0 before a run, and of the result args[out] after it, that must be tame.
+     */
+    int64_t tame_in, tame_out;
+    uint32_t out;
     uint32_t n_value;
     void *value[DNNL_VALUE_MAX]; /* constant arguments; owned */
     char variant[56];
@@ -68,6 +72,8 @@ bool weft_dnnl__add_reorder(dnnl_kernel *k, const weft_dnnl_md *from, uint32_t f
  * UNSUP: an operand that is not a weight has another layout. */
 weft_err weft_dnnl__bind_weight(weft_prep *p, dnnl_kernel *k, dnnl_call *s, int dnnl_arg,
                                 uint32_t in, const weft_dnnl_md *from, const weft_dnnl_md *to);
+/* Whether the numbers of a packed weight are known to be tame: Winograd's only. */
+bool weft_dnnl__pack_is_tame(const weft_cpu_pack *pack);
 
 /* -- Descriptors ---------------------------------------------------------------------------- */
 

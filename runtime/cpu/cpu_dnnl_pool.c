@@ -91,6 +91,10 @@ static weft_err prepare(weft_prep *p, pool_plan *c)
     if (!k)
         return WEFT_ERR_NOMEM;
     k->loses_nan = c->alg == dnnl_pooling_max;
+    if (k->loses_nan && p->out[0].tensor.dtype == WEFT_DTYPE_F32) {
+        k->tame_out = weft_cpu__slot_stored(&p->out[0]);
+        k->out = p->n_in;
+    }
     if (build(p, c, k)) {
         weft_dnnl__set(p, k, c->pd);
     } else {

@@ -12,15 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct weft_cpu weft_cpu;
 typedef struct weft_cpu_pack weft_cpu_pack;
 
 /* -- NaN: cpu_nan.c ------------------------------------------------------------------------- */
 
 enum { WEFT_TAME_OPERANDS = 20 };
-/* A number is tame if its magnitude is below this. */
-#define WEFT_TAME_MOST 1e9f
 /* Whether the operands of a kernel may make NaN: filled when it is prepared. */
 typedef struct weft_cpu_tame {
+    const weft_cpu *cpu;
     bool always;       /* no look at the operands can tell that they make none */
     bool weights_tame; /* found by an earlier look */
     uint32_t n;
@@ -30,21 +30,24 @@ typedef struct weft_cpu_tame {
         int64_t count; /* elements in memory, f32 */
     } at[WEFT_TAME_OPERANDS];
 } weft_cpu_tame;
+bool weft_cpu__are_tame(const weft_cpu *cpu, const float *x, int64_t n);
 void weft_cpu__tame_init(const weft_prep *p, weft_cpu_tame *out);
 /* After the flag was raised: NaN is lost unless all operands are tame. */
 void weft_cpu__lose_nan(weft_cpu_tame *tame, void *const *arg);
-/* Of the runs of the calling thread: whether a kernel has lost NaN; a new run begins. */
+/* The run is repeated unless these numbers are tame. */
+void weft_cpu__need_tame(const weft_cpu *cpu, const float *x, int64_t n);
+/* Of the runs of the calling thread: whether a kernel has lost or spread NaN; a new run begins. */
 bool weft_cpu__has_lost_nan(void);
 void weft_cpu__forget_lost_nan(void);
 
-typedef struct weft_cpu {
+struct weft_cpu {
     uint32_t threads;
     double least_ns; /* a kernel of less than this uses one thread */
     const weft_cpu_vec *vec;
     bool keep_nan; /* the flag is not known for all threads: no kernel may lose NaN */
     void *dnnl_engine, *dnnl_stream;
     weft_cpu_pack *pack; /* list of packed weights in use; protected by the engine's lock */
-} weft_cpu;
+};
 
 #define K(op, fn) weft_err weft_cpu__prepare_##fn(weft_prep *p);
 #include "runtime/cpu/cpu_kernels.def"

@@ -1,4 +1,4 @@
-/* NaN that kernels lose.
+/* NaN and infinities that kernels lose or spread.
  *
  * oneDNN computes some post-ops (relu, clip, exp, minimum, maximum) and max pooling by instructions
  * that return the other operand if one is NaN; nothing as fast keeps NaN. But these instructions
@@ -8,14 +8,25 @@
  * are prepared with weft_prep.keep_nan.
  *
  * Unused lanes of a vector may hold anything and raise the flag, too. Therefore the kernel's
- * operands are looked at: sums of products of two tame numbers are finite. */
+ * operands are looked at: sums of products of two tame numbers are finite.
+ *
+ * Winograd's convolutions compute all results of a tile from sums over all its inputs, which cancel
+ * in exact arithmetic. NaN and infinities do not cancel, and large numbers leave errors: one such
+ * pixel reaches results that do not depend on it. The input is looked at before each run
+ * (weft_cpu__need_tame), which takes 1 % of the convolution's time; other algorithms are used for
+ * weights that are not tame.
+ *
+ * oneDNN's max pooling begins with the least finite number, which is then the maximum of a window
+ * of -inf. Its result is looked at. */
 #include "runtime/cpu/cpu_int.h"
+
+#include <stdatomic.h>
 
 static _Thread_local bool lost;
 
 void weft_cpu__tame_init(const weft_prep *p, weft_cpu_tame *out)
 {
-    *out = (weft_cpu_tame){.always = false};
+    *out = (weft_cpu_tame){.cpu = weft_cpu__of(p)};
     for (uint32_t i = 0; i < p->n_in; i++) {
         weft_dtype dtype = p->in[i].tensor.dtype;
         if (!p->in[i].present || (dtype != WEFT_DTYPE_F32 && !weft_dtype_is_float(dtype)))
@@ -30,17 +41,29 @@ void weft_cpu__tame_init(const weft_prep *p, weft_cpu_tame *out)
     }
 }
 
-/* By the bits of the numbers. */
-static bool are_tame(const float *x, int64_t n)
+enum { CHUNK = 4096 };
+static const double chunk_ns = 100;
+
+typedef struct look {
+    const weft_cpu_vec *vec;
+    const float *x;
+    int64_t n;
+    atomic_bool wild;
+} look;
+
+static void look_at_chunks(void *cx, int64_t begin, int64_t end)
 {
-    static const float most = WEFT_TAME_MOST;
-    uint32_t limit, bits, above = 0;
-    memcpy(&limit, &most, sizeof limit);
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(&bits, &x[i], sizeof bits);
-        above |= (bits & 0x7fffffff) > limit;
-    }
-    return !above;
+    look *l = cx;
+    int64_t from = begin * CHUNK, to = end * CHUNK < l->n ? end * CHUNK : l->n;
+    if (!l->vec->are_tame(l->x + from, (size_t)(to - from)))
+        atomic_store_explicit(&l->wild, true, memory_order_relaxed);
+}
+
+bool weft_cpu__are_tame(const weft_cpu *cpu, const float *x, int64_t n)
+{
+    look l = {.vec = cpu->vec, .x = x, .n = n};
+    weft_par_for(cpu->threads, (n + CHUNK - 1) / CHUNK, chunk_ns, look_at_chunks, &l);
+    return !l.wild;
 }
 
 static bool operands_are_tame(weft_cpu_tame *t, void *const *arg)
@@ -49,7 +72,7 @@ static bool operands_are_tame(weft_cpu_tame *t, void *const *arg)
     for (uint32_t i = 0; i < t->n && !t->always; i++) {
         if (t->at[i].weight && t->weights_tame)
             continue;
-        if (!are_tame(arg[t->at[i].arg], t->at[i].count)) {
+        if (!weft_cpu__are_tame(t->cpu, arg[t->at[i].arg], t->at[i].count)) {
             if (!t->at[i].weight)
                 return false;
             t->always = true; /* a weight with NaN or infinities */
@@ -63,6 +86,11 @@ static bool operands_are_tame(weft_cpu_tame *t, void *const *arg)
 void weft_cpu__lose_nan(weft_cpu_tame *tame, void *const *arg)
 {
     lost = lost || !operands_are_tame(tame, arg);
+}
+
+void weft_cpu__need_tame(const weft_cpu *cpu, const float *x, int64_t n)
+{
+    lost = lost || !weft_cpu__are_tame(cpu, x, n);
 }
 
 bool weft_cpu__has_lost_nan(void)

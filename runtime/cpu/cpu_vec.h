@@ -13,6 +13,8 @@ typedef void (*weft_vec_step)(float *dst, const float *const *arg, size_t n);
 /* Attention: keys of a head are packed in blocks of 32, [dim][32]; queries are processed 8 rows at
  * a time. */
 enum { WEFT_VEC_KEYS = 32, WEFT_VEC_ROWS = 8 };
+/* A number is tame if its magnitude is at most this. */
+#define WEFT_TAME_MOST 1e9f
 /* Columns of a matrix that `panel` multiplies by. */
 enum { WEFT_VEC_PANEL = 32 };
 
@@ -120,6 +122,8 @@ typedef struct weft_cpu_vec {
                        const float *add, size_t n);
     /* x * y + z, and relu(x * y + z). */
     weft_vec_step multiply_add, multiply_add_relu;
+    /* Whether all numbers are tame; NaN and infinities are not. */
+    bool (*are_tame)(const float *x, size_t n);
     /* y = x * scale + shift */
     void (*affine)(float *y, const float *x, float scale, float shift, size_t n);
     /* As affine, with 16 values of scale and shift; n is a multiple of 16. */

@@ -365,6 +365,7 @@ const weft_cpu_vec VEC_TABLE = {
     .scale_sums = scale_sums,
     .multiply_add = step_multiply_add,
     .multiply_add_relu = step_multiply_add_relu,
+    .are_tame = are_tame,
     .affine = affine,
     .affine16 = affine16,
     .affine16_relu = affine16_relu,

@@ -28,6 +28,27 @@ static void range(const float *x, size_t n, float *lo, float *hi)
         }
 }
 
+/* By the bits: the limit's less those of a magnitude that is not tame are negative. */
+static bool are_tame(const float *x, size_t n)
+{
+    static const float most = WEFT_TAME_MOST;
+    int32_t limit;
+    memcpy(&limit, &most, sizeof limit);
+    vi a = {0}, b = a;
+    size_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        a |= limit - as_i(abs_v(load(x + i)));
+        b |= limit - as_i(abs_v(load(x + i + LANES)));
+    }
+    for (; i < n; i += LANES)
+        a |= limit - as_i(abs_v(n - i < LANES ? load_part(x + i, n - i, 0) : load(x + i)));
+    a |= b;
+    int32_t all = 0;
+    for (int l = 0; l < LANES; l++)
+        all |= a[l];
+    return all >= 0;
+}
+
 static void affine(float *y, const float *x, float scale, float shift, size_t n)
 {
     size_t i = 0;

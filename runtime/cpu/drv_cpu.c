@@ -47,7 +47,9 @@ static uint32_t count_cpus(const weft_engine *e)
 static bool lost_nan(weft_engine *e)
 {
     (void)e;
-    return weft_cpu__has_lost_nan();
+    bool lost = weft_cpu__has_lost_nan();
+    weft_cpu__forget_lost_nan();
+    return lost;
 }
 
 static void begin_cpu(weft_engine *e)

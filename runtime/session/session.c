@@ -260,13 +260,16 @@ static weft_err run_program(weft_session *s, const weft_tensor *in, weft_diag *d
     return run_launches(s, *out, diag);
 }
 
-/* A run whose kernels lost NaN is repeated by kernels that keep it. */
+/* A run whose kernels lost NaN or spread it, and whose errors may come from that, is repeated by
+ * kernels that do not. */
 static weft_err run_or_repeat(weft_session *s, const weft_tensor *in, weft_diag *diag,
                               weft_specialisation **out)
 {
     const weft_driver *driver = s->engine->driver;
+    size_t messages = weft_diag_count(diag);
     weft_err err = run_program(s, in, diag, out);
-    if (err == WEFT_ERR_OK && driver->lost_nan && driver->lost_nan(s->engine)) {
+    if (driver->lost_nan && driver->lost_nan(s->engine) && err != WEFT_ERR_NOMEM) {
+        weft_diag_cut(diag, messages);
         s->keep_nan = true;
         err = run_program(s, in, diag, out);
         s->keep_nan = false;

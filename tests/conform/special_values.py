@@ -166,6 +166,9 @@ def images(t, v, special):
     t.try_graph(f"Conv with strides of {special}",
                 [Node("Conv", ["x", "w"], ["y"], {"pads": [1] * 4, "strides": [2, 2]})],
                 {"x": v.mixed((2, 32, 9, 9), special, 0.005)}, {"w": v.plain(256, 32, 3, 3)})
+    w = v.plain(32, 16, 3, 3)
+    w[3, 5, 1, 2] = special[0]
+    t.try_graph(f"Conv of weights with {special[0]}", [Node("Conv", ["x", "w"], ["y"])], {"x": v.plain(1, 16, 20, 20)}, {"w": w})
     for n in (1, 2, 8):
         t.try_graph(f"MatMul of {n} rows of {special}", [Node("MatMul", ["x", "w"], ["y"])],
                     {"x": v.mixed((n, 16), special, 0.05)}, {"w": v.plain(16, 24)})
@@ -212,6 +215,14 @@ def whole_models(t, v):
         t.try_graph(f"network, NaN at {place}", nodes, {"x": x}, constants, [expected], opset=17)
     # A repeated run must not change what follows it.
     t.try_graph("network", nodes, {"x": clean}, constants, [want], opset=17)
+    # A number that does not depend on NaN is an index.
+    x = v.plain(1, 16, 20, 20)
+    x[0, 0, 5, 5] = NAN
+    nodes = [Node("Conv", ["x", "w"], ["a"], {"pads": [1, 1, 1, 1]}), Node("Slice", ["a", "from", "to", "axes"], ["b"]),
+             Node("Clip", ["b", "zero", "three"], ["c"]), Node("Cast", ["c"], ["d"], {"to": 7}), Node("Gather", ["table", "d"], ["y"])]
+    t.try_graph("index beside NaN", nodes, {"x": x},
+                {"w": v.plain(16, 16, 3, 3) / 8, "from": np.int64([7, 7]), "to": np.int64([8, 8]), "axes": np.int64([2, 3]),
+                 "zero": np.float32(0), "three": np.float32(3), "table": v.plain(4)}, opset=17)
 
 
 # -- Empty tensors ----------------------------------------------------------------------------------
