@@ -82,6 +82,7 @@ weft_pressure weft_point__pressure(const weft_fleet_device *row, const weft_prof
 weft_pressure weft_pressure__larger(weft_pressure a, weft_pressure b);
 /* Whether there is any. */
 bool weft_interference__any(const weft_interference *coeff);
+bool weft_interference__equal(const weft_interference *a, const weft_interference *b);
 void weft_interference__add(const weft_interference *coeff, weft_pressure use,
                             weft_pressure_sum *sum);
 /* The factor, at least 1, by which co-runners slow a model of pressure `own` down. */

@@ -49,6 +49,14 @@ bool weft_interference__any(const weft_interference *coeff)
     return coeff->over_time;
 }
 
+bool weft_interference__equal(const weft_interference *a, const weft_interference *b)
+{
+    bool same = a->over_time == b->over_time && a->mean == b->mean;
+    for (size_t i = 0; i < sizeof a->c / sizeof a->c[0]; i++)
+        same = same && a->c[i] == b->c[i];
+    return same;
+}
+
 /* Part of the time at each level of bandwidth. */
 static void list_levels(const weft_interference *coeff, const weft_pressure *p,
                         double out[WEFT_USEHIST_LEVELS])

@@ -67,6 +67,14 @@ expect 0 plan --interference use -o plan.json
 expect 0 simulate --set set.yaml
 times 1000 1000
 
+# A plan in force that counts on less is not kept as it is.
+printf 'models:\n  - {name: a, profile: reads.csv, slo: 8ms, rate: 400/s}\n  - {name: b, profile: reads.csv, slo: 8ms, rate: 400/s}\n' >set.yaml
+expect 0 plan -o before.json
+jq -e '.gpus == 1' before.json >/dev/null || die "$(shown before.json)"
+expect 0 plan --previous before.json --interference 0,0,0,0,1.5 -o plan.json
+jq -e '.gpus == 2' plan.json >/dev/null || die "$(shown plan.json)"
+expect 0 plan --check plan.json
+
 # Bundles have both times: shares beside others that compute need fewer devices.
 examples=$WEFT_SOURCE_DIR/examples
 expect 0 "$WEFT" compile "$examples/digits_attn.onnx" -o attn.weft --gpu h100
