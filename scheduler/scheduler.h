@@ -910,12 +910,16 @@ typedef struct weft_export_options {
     /* Lines "NODE ADDRESS": where the workers of a node listen [its name]. `nodes` is the text of
      * the file that messages call nodes_path. */
     const char *nodes, *nodes_path;
+    /* Options of sbatch, KEY=VALUE, for all jobs. */
+    const char *const *sbatch;
+    size_t n_sbatch;
     /* Of a front: */
     const char *bind;      /* address and HTTP port; gRPC has the next one, metrics the one after
                               that [*:8080] */
     const char *socket;    /* its run-time API [/run/haproxy/admin.sock] */
     const char *front_tls; /* file with certificate and key; NULL: no TLS */
     uint64_t buffer_bytes; /* requests that fit are sent again if a worker fails [128 KiB] */
+    bool published;        /* workers have no addresses until a file says them at run time */
     bool least;            /* to the worker with the fewest requests for its weight, not in turn */
 } weft_export_options;
 

@@ -15,7 +15,7 @@ packages=(
     # checkers of what `weft export` writes (kubectl, where there is one, is used too)
     slurmd systemd python3-yaml
     # fronts and clusters that the tests start from exported plans
-    haproxy socat
+    haproxy socat slurmctld slurm-client munge
     # schemas of JSON output
     python3-jsonschema
     # interface of libweft against the recorded one

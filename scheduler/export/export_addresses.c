@@ -1,4 +1,4 @@
-/* Addresses: where the workers of a node listen, and where a front does. */
+/* What texts of the site must look like: addresses of nodes and of a front, options of jobs. */
 #include "scheduler/export/export_int.h"
 
 #include <ctype.h>
@@ -99,5 +99,31 @@ weft_err weft_export__check_front(export_ctx *ctx)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = "buffer"},
                                "must be from 16 KiB to 64 MiB, not %llu bytes",
                                (unsigned long long)ctx->o.buffer_bytes);
+    return WEFT_ERR_OK;
+}
+
+/* -- Jobs ------------------------------------------------------------------------------------- */
+
+static bool is_option(const char *text)
+{
+    static const char *const keys[] = {
+        "account", "constraint",  "cpus-per-task", "exclude",  "mem",   "nice",  "partition",
+        "qos",     "reservation", "time",          "time-min", "chdir", "output"};
+    size_t len = strcspn(text, "="), n = strlen(text);
+    bool known = false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        known = known || (strlen(keys[i]) == len && strncmp(keys[i], text, len) == 0);
+    for (size_t i = len; i < n; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("-_./:@,=+&|[]*%", text[i]))
+            return false;
+    return known && n > len + 1 && n <= 1024;
+}
+
+weft_err weft_export__check_sbatch(const export_ctx *ctx)
+{
+    for (size_t i = 0; i < ctx->o.n_sbatch; i++)
+        if (!is_option(ctx->o.sbatch[i]))
+            return weft_export__fail(ctx, "sbatch",
+                                     "is no KEY=VALUE that jobs may have:", ctx->o.sbatch[i]);
     return WEFT_ERR_OK;
 }

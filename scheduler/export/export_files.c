@@ -47,11 +47,12 @@ void weft_export__add(export_ctx *ctx, const char *path, const char *text, bool 
     WEFT_VEC_PUSH(ctx->arena, &ctx->files, file);
 }
 
-void weft_export__add_script(export_ctx *ctx, const char *path, const char *name)
+const char *weft_export__script(const char *name)
 {
-    for (const export_script *s = weft_export__scripts; s->name; s++)
-        if (strcmp(s->name, name) == 0)
-            weft_export__add(ctx, path, s->text, true);
+    const export_script *s = weft_export__scripts;
+    while (s->name && strcmp(s->name, name) != 0)
+        s++;
+    return s->text;
 }
 
 void weft_export__add_devices(export_ctx *ctx, const export_node *node, const char *path)

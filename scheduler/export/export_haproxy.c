@@ -30,6 +30,9 @@ enum {
     CHECK_MS = 500
 };
 
+/* Of a server until update.sh gives it one. */
+#define NO_ADDRESS "0.0.0.0"
+
 typedef struct front {
     export_ctx *ctx;
     const export_route *route;
@@ -128,11 +131,11 @@ static void write_metrics(front *f)
                     (int)(colon - o->bind), o->bind, f->ctx->front_port + 2);
 }
 
-/* One server; `model` NULL: of the backend of all workers. */
 static void write_server(front *f, const char *backend, const export_worker *w, bool grpc,
                          uint32_t weight, bool alone)
 {
-    const char *address = f->ctx->node[w->node].address;
+    bool published = f->ctx->o.published;
+    const char *address = published ? NO_ADDRESS : f->ctx->node[w->node].address;
     size_t n_model = w->n_model ? w->n_model : 1;
     uint32_t connections = (uint32_t)(CONNECTIONS_OF_WORKER / n_model / 2);
     connections = connections < 1                 ? 1
@@ -143,8 +146,8 @@ static void write_server(front *f, const char *backend, const export_worker *w, 
         "%s maxconn %u check port %u inter %ums fastinter 200ms downinter 1s rise 2 %s",
         grpc ? "proto h2 check-proto h1" : "proto h1", connections, w->port, f->check_ms,
         alone ? "fall 10" : "fall 2 observe layer4 error-limit 1 on-error mark-down");
-    weft_buf_printf(&f->conf, "    server %s %s:%u weight %u %s\n", w->name, address,
-                    grpc ? w->port + 1 : w->port, weight, options);
+    weft_buf_printf(&f->conf, "    server %s %s:%u weight %u %s%s\n", w->name, address,
+                    grpc ? w->port + 1 : w->port, weight, options, published ? " disabled" : "");
     weft_buf_printf(&f->table, "%s %s %s %u %u %u %s\n", backend, w->name, address,
                     grpc ? w->port + 1 : w->port, w->port, weight, options);
 }
@@ -206,6 +209,6 @@ weft_err weft_export__haproxy(export_ctx *ctx)
     write_others(&f, true);
     weft_export__add(ctx, "haproxy.cfg", weft_buf_keep(&f.conf, ctx->arena), false);
     weft_export__add(ctx, "servers", weft_buf_keep(&f.table, ctx->arena), false);
-    weft_export__add_script(ctx, "update.sh", "haproxy_update.sh");
+    weft_export__add(ctx, "update.sh", weft_export__script("haproxy_update.sh"), true);
     return WEFT_ERR_OK;
 }

@@ -83,6 +83,7 @@ weft_err weft_export__fail(const export_ctx *ctx, const char *item, const char *
 /* The addresses of all nodes, from o.nodes. INPUT: a line is wrong, or a node is missing. */
 weft_err weft_export__find_addresses(export_ctx *ctx);
 weft_err weft_export__check_front(export_ctx *ctx);
+weft_err weft_export__check_sbatch(const export_ctx *ctx);
 
 /* -- Routes of a front (export_routes.c) ------------------------------------------------------ */
 
@@ -123,8 +124,7 @@ typedef struct export_script {
 } export_script;
 extern const export_script weft_export__scripts[];
 
-/* Adds a script of this folder to the export, as `path`. */
-void weft_export__add_script(export_ctx *ctx, const char *path, const char *name);
+const char *weft_export__script(const char *name);
 /* Adds a file to the export; `text` is copied, `path` is not. */
 void weft_export__add(export_ctx *ctx, const char *path, const char *text, bool executable);
 /* For a node with MIG instances, adds a script that finds the instance of each worker by GPU,

@@ -104,13 +104,16 @@ static double find_error(const double *rate, size_t n, double largest, uint32_t 
     return error;
 }
 
+enum { SCALES_TRIED = 256 };
+
 double weft_export__weigh(const double *rate, size_t n, uint32_t weight_max, uint32_t *out_weight)
 {
     double largest = 0, best = HUGE_VAL;
     uint32_t scale = weight_max;
     for (size_t i = 0; i < n; i++)
         largest = fmax(largest, rate[i]);
-    for (uint32_t s = weight_max; largest > 0 && s > 0 && best > 0; s--) {
+    for (uint32_t s = weight_max; largest > 0 && s > 0 && s + SCALES_TRIED > weight_max && best > 0;
+         s--) {
         double error = find_error(rate, n, largest, s);
         if (error < best) {
             best = error;

@@ -1,18 +1,22 @@
-/* Exports to Slurm: lines for slurm.conf and gres.conf, and a job for each worker.
+/* Exports to Slurm: a job for each worker, and lines for slurm.conf and gres.conf.
  *
- *   slurm-nodes.conf   nodes with their gres, for inclusion in slurm.conf
- *   gres.conf          device files of whole GPUs, each with 100 mps if the plan has shares there.
- *                      MIG instances are a gres "mig" with a count for each profile, because
- *                      Slurm's gpu plugin ignores resources without a device file, and the minor
- *                      numbers of instances are known only after they are created. (A slurmd that
- * is built with NVML can use AutoDetect=nvml and gpu:PROFILE instead.) jobs/WORKER.sh     a job for
- * sbatch on the node of the plan, with the gres of the worker. A MIG worker reads its device from
- * CONFIG/devices/WORKER.env, which NODE-devices.sh writes on the node plans/WORKER.json  plan of
- * the worker, for CONFIG/plans on the nodes */
+ * jobs/WORKER.sh is a job for sbatch with the gres of the worker: a head of its own, then the text
+ * of slurm_job.sh. It serves CONFIG/plans/WORKER.json (exported as plans/WORKER.json). A MIG worker
+ * reads its device from CONFIG/devices/WORKER.env, which NODE-devices.sh writes on the node.
+ * addresses.sh prints where the workers listen, for a front.
+ *
+ * slurm-nodes.conf and gres.conf have the nodes and their gres, for sites that do not have them
+ * yet; nothing in them changes what a site has chosen. gres.conf has the device files of whole
+ * GPUs, each with 100 mps if the plan has shares there. MIG instances are a gres "mig" with a count
+ * for each profile, because Slurm's gpu plugin ignores resources without a device file, and the
+ * minor numbers of instances are known only after they are created. (A slurmd that is built with
+ * NVML can use AutoDetect=nvml and gpu:PROFILE instead.) */
 #include "scheduler/export/export_int.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* -- Nodes ------------------------------------------------------------------------------------ */
 
 static uint32_t count_slices(const export_ctx *ctx, const export_node *node, const char *slice)
 {
@@ -29,14 +33,6 @@ static bool is_first(const export_ctx *ctx, const export_node *node, uint32_t i)
         if (strcmp(ctx->worker[k].slice, ctx->worker[i].slice) == 0)
             return false;
     return true;
-}
-
-static bool has_kind(const export_ctx *ctx, weft_fleet_slice_kind kind)
-{
-    for (uint32_t i = 0; i < ctx->n_node; i++)
-        if (ctx->node[i].kind == kind)
-            return true;
-    return false;
 }
 
 static void write_node(const export_ctx *ctx, const export_node *node, weft_buf *conf,
@@ -77,49 +73,85 @@ static void write_node(const export_ctx *ctx, const export_node *node, weft_buf 
     weft_buf_puts(conf, " State=UNKNOWN\n");
 }
 
+/* -- Jobs ------------------------------------------------------------------------------------- */
+
+/* Memory of the host for a GPU's worker: what its models take on the GPU is read through it. */
+enum { GPU_HOST_MIB = 4 << 10, GPU_CPUS = 2 };
+
+static const char *option_of(const export_ctx *ctx, const char *key)
+{
+    size_t len = strlen(key);
+    for (size_t i = 0; i < ctx->o.n_sbatch; i++)
+        if (strncmp(ctx->o.sbatch[i], key, len) == 0 && ctx->o.sbatch[i][len] == '=')
+            return ctx->o.sbatch[i] + len + 1;
+    return NULL;
+}
+
+/* Every job asks for memory: without, it would get all of its node. */
+static void write_resources(const export_ctx *ctx, const export_worker *w, weft_buf *buf)
+{
+    bool cpu = w->kind == WEFT_SLICE_CORES;
+    uint64_t mib = weft_export__memory_mib(w);
+    if (!cpu) {
+        mib = GPU_HOST_MIB;
+        for (uint32_t i = 0; i < w->n; i++)
+            mib += w->at[i]->mem_bytes >> 20;
+    }
+    if (!option_of(ctx, "cpus-per-task"))
+        weft_buf_printf(buf, "#SBATCH --cpus-per-task=%u\n",
+                        !cpu       ? (unsigned)GPU_CPUS
+                        : w->cores ? w->cores
+                                   : 1);
+    if (mib && !option_of(ctx, "mem"))
+        weft_buf_printf(buf, "#SBATCH --mem=%lluM\n", (unsigned long long)mib);
+    if (w->kind == WEFT_SLICE_MIG)
+        weft_buf_printf(buf, "#SBATCH --gres=mig:%s:1\n", w->slice);
+    else if (w->kind == WEFT_SLICE_WHOLE)
+        weft_buf_printf(buf, "#SBATCH --gres=gpu:%s:1\n", w->type);
+    else if (w->kind == WEFT_SLICE_MPS)
+        weft_buf_printf(buf, "#SBATCH --gres=mps:%u\n", w->percent);
+    for (size_t i = 0; i < ctx->o.n_sbatch; i++)
+        weft_buf_printf(buf, "#SBATCH --%s\n", ctx->o.sbatch[i]);
+}
+
+/* The instances of MIG are known by node. */
 static void write_job(export_ctx *ctx, const export_worker *w)
 {
     weft_buf buf = {0};
     weft_buf_printf(&buf,
                     "#!/bin/sh\n"
                     "#SBATCH --job-name=%s\n"
-                    "#SBATCH --nodelist=%s\n"
                     "#SBATCH --ntasks=1\n"
-                    "#SBATCH --cpus-per-task=%u\n"
-                    "#SBATCH --signal=TERM@40\n",
-                    w->name, ctx->node[w->node].name, w->cores ? w->cores : 1);
-    uint64_t memory_mib = weft_export__memory_mib(w);
-    if (memory_mib)
-        weft_buf_printf(&buf, "#SBATCH --mem=%lluM\n", (unsigned long long)memory_mib);
-    if (w->kind == WEFT_SLICE_MIG)
-        weft_buf_printf(&buf, "#SBATCH --gres=mig:%s:1\n", w->slice);
-    else if (w->kind == WEFT_SLICE_WHOLE)
-        weft_buf_printf(&buf, "#SBATCH --gres=gpu:%s:1\n", w->type);
-    else if (w->kind == WEFT_SLICE_MPS)
-        weft_buf_printf(&buf, "#SBATCH --gres=mps:%u\n", w->percent);
+                    "#SBATCH --requeue\n"
+                    "#SBATCH --open-mode=append\n"
+                    "#SBATCH --signal=B:USR1@90\n",
+                    w->name);
+    if (ctx->o.nodes || w->kind == WEFT_SLICE_MIG)
+        weft_buf_printf(&buf, "#SBATCH --nodelist=%s\n", ctx->node[w->node].address);
+    write_resources(ctx, w, &buf);
     weft_buf_puts(&buf, "set -eu\numask 077\n");
     if (w->kind == WEFT_SLICE_MIG)
         weft_buf_printf(&buf, ". %s/devices/%s.env\nexport CUDA_VISIBLE_DEVICES\n", ctx->o.config,
                         w->name);
     if (w->kind == WEFT_SLICE_MPS)
         weft_buf_printf(&buf, "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u\n", w->percent);
-    weft_buf_printf(&buf, "exec srun setpriv --no-new-privs %s\n",
-                    weft_export__command(ctx, w, ctx->node[w->node].address));
+    weft_buf_printf(&buf, "name=%s weft=%s bundle=%s plan=%s/plans/%s.json\n%s", w->name,
+                    ctx->o.weft, ctx->o.bundle, ctx->o.config, w->name,
+                    weft_export__script("slurm_job.sh"));
     weft_export__add(ctx, weft_arena_printf(ctx->arena, "jobs/%s.sh", w->name),
-                     buf.at ? buf.at : "", true);
-    weft_buf_finish(&buf);
+                     weft_buf_keep(&buf, ctx->arena), true);
 }
+
+/* -- The exporter ----------------------------------------------------------------------------- */
 
 weft_err weft_export__slurm(export_ctx *ctx)
 {
     weft_buf conf = {0}, gres = {0};
-    weft_buf_printf(
+    weft_buf_puts(
         &conf,
-        "# Include from slurm.conf. Node names are those of the plan: rename them here, in\n"
-        "# gres.conf and in the jobs, or set NodeHostname.\n"
-        "GresTypes=gpu%s%s\n"
-        "SelectType=select/cons_tres\n",
-        has_kind(ctx, WEFT_SLICE_MPS) ? ",mps" : "", has_kind(ctx, WEFT_SLICE_MIG) ? ",mig" : "");
+        "# The nodes as the plan needs them, for a slurm.conf that does not have them yet.\n"
+        "# GresTypes, SelectType and partitions are the site's: GresTypes needs gpu, and mps\n"
+        "# or mig where they stand below.\n");
     weft_buf_puts(&gres,
                   "# MIG instances are counted; jobs take theirs from devices/WORKER.env.\n");
     for (uint32_t i = 0; i < ctx->n_node; i++) {
@@ -127,21 +159,13 @@ weft_err weft_export__slurm(export_ctx *ctx)
         weft_export__add_devices(ctx, &ctx->node[i],
                                  weft_arena_printf(ctx->arena, "%s-devices.sh", ctx->node[i].name));
     }
-    weft_buf_printf(&conf, "PartitionName=%s Nodes=", ctx->o.name);
-    for (uint32_t i = 0; i < ctx->n_node; i++)
-        weft_buf_printf(&conf, "%s%s", i ? "," : "", ctx->node[i].name);
-    weft_buf_puts(&conf, " MaxTime=INFINITE State=UP\n");
-    bool failed = conf.failed || gres.failed;
-    if (!failed) {
-        weft_export__add(ctx, "slurm-nodes.conf", conf.at, false);
-        weft_export__add(ctx, "gres.conf", gres.at, false);
-    }
-    weft_buf_finish(&conf);
-    weft_buf_finish(&gres);
-    for (uint32_t i = 0; i < ctx->n_worker && !failed; i++) {
+    weft_export__add(ctx, "slurm-nodes.conf", weft_buf_keep(&conf, ctx->arena), false);
+    weft_export__add(ctx, "gres.conf", weft_buf_keep(&gres, ctx->arena), false);
+    weft_export__add(ctx, "addresses.sh", weft_export__script("slurm_addresses.sh"), true);
+    for (uint32_t i = 0; i < ctx->n_worker; i++) {
         write_job(ctx, &ctx->worker[i]);
         weft_export__add(ctx, weft_arena_printf(ctx->arena, "plans/%s.json", ctx->worker[i].name),
                          ctx->worker[i].plan, false);
     }
-    return failed ? WEFT_ERR_NOMEM : WEFT_ERR_OK;
+    return WEFT_ERR_OK;
 }

@@ -67,6 +67,7 @@ static weft_err check_options(export_ctx *ctx)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "port %u must be at most 65000, %u GPUs per node at most 64",
                                o->port, o->gpus_per_node);
+    WEFT_TRY(weft_export__check_sbatch(ctx));
     return weft_export__check_front(ctx);
 }
 

@@ -50,6 +50,8 @@ awk -v gone="$work/gone" '
         for (i = 7; i <= NF; i++) options = options " " ($(i - 1) == "port" ? check : $i)
         if (!($1 in backend)) {
             missing = 1
+        } else if (to == "0.0.0.0") {
+            next # published later
         } else if (!(key in has)) {
             print "add server " key " " to ":" at " weight " $6 options
             print "enable health " key

@@ -9,8 +9,27 @@ for job in slurm/jobs/*.sh; do
     name=$(basename "$job" .sh)
     has "$job" "/opt/weft/plans/$name.json"
     filled "slurm/plans/$name.json"
+    has "$job" "#SBATCH --mem="
+done
+# A job names its node only where it must.
+for job in $(grep -l -e "--gres=mig" slurm/jobs/*.sh); do
     node=$(sed -n 's/^#SBATCH --nodelist=//p' "$job")
     has slurm/slurm-nodes.conf "NodeName=$node "
+done
+! grep -l -e "--gres=gpu" slurm/jobs/*.sh | xargs -r grep -e --nodelist || die "a whole GPU is bound to its node"
+# Options of the site; nothing of the export changes what it has chosen.
+! grep -E '^(GresTypes|SelectType|PartitionName)' slurm/*.conf || die "overrides the site's configuration"
+expect 0 "$WEFT" export plan.json --to slurm -o site --sbatch partition=gpu --sbatch account=ml --sbatch mem=7G \
+    --sbatch 'constraint=[a|b]'
+for job in site/jobs/*.sh; do
+    has "$job" "#SBATCH --partition=gpu"
+    has "$job" "#SBATCH --constraint=[a|b]"
+    [ "$(grep -c -e '--mem=' "$job")" = 1 ] || die "$job has two sizes of memory"
+    sh -n "$job" || die "$job is no shell script"
+done
+for wrong in 'wrap=rm' 'partition' 'partition=' 'account=a b' 'account=$(x)' "comment=x"; do
+    expect 1 "$WEFT" export plan.json --to slurm -o bad --sbatch "$wrong"
+    has err "no KEY=VALUE that jobs may have"
 done
 # Jobs may not gain privileges; on CPUs they have a limit of memory, which their node has.
 for job in slurm/jobs/*.sh; do
@@ -22,12 +41,12 @@ expect 0 "$WEFT" export cpu.json --to slurm -o cpu
 memory=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' cpu/jobs/*.sh)
 [ "${memory:-0}" -gt 5120 ] && [ "$memory" -lt 6144 ] || die "--mem=$memory"
 has cpu/slurm-nodes.conf "RealMemory=$memory"
-! grep -l -e --gres slurm/jobs/*.sh | xargs grep -q -e --mem || die "a limit of memory for a GPU's job"
 command -v slurmd >/dev/null || skip "no slurmd"
 # Other character devices stand for /dev/nvidiaN, which need not exist.
 check() {
     {
         printf 'ClusterName=test\nSlurmctldHost=localhost\nSlurmdSpoolDir=%s\n' "$PWD"
+        printf 'SelectType=select/cons_tres\nGresTypes=gpu,mps,mig\n'
         cat "$1/slurm-nodes.conf"
     } >slurm.conf
     sed -e 's#/dev/nvidia0#/dev/null#; s#/dev/nvidia1#/dev/zero#; s#/dev/nvidia2#/dev/full#' \
@@ -46,7 +65,7 @@ has all "Name=mps"
 grep -v share set.yaml >less.yaml
 expect 0 "$WEFT" plan less.yaml --fleet fleet.yaml -o less.json
 expect 0 "$WEFT" export less.json --to slurm -o less
-lacks less/slurm-nodes.conf "mps"
+lacks less/slurm-nodes.conf "mps:"
 check less
 has all "Name=mig Type=1g.10gb"
 # The checker finds planted faults.

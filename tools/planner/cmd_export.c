@@ -10,12 +10,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PLAN_BYTES_MAX = 256 << 20, NODES_BYTES_MAX = 16 << 20 };
+enum { PLAN_BYTES_MAX = 256 << 20, NODES_BYTES_MAX = 16 << 20, SBATCH_MAX = 32 };
 
 typedef struct options {
     const char *plan, *output, *nodes;
     const weft_exporter *exporter;
     weft_export_options export;
+    const char *sbatch[SBATCH_MAX];
     bool json;
 } options;
 
@@ -100,6 +101,16 @@ static int take_buffer(void *at, const weft_verb *verb, char *arg)
     return weft_parse_bytes(arg, at)
                ? 0
                : weft_tool_usage(verb, "--buffer takes bytes such as 128KiB, not '%s'", arg);
+}
+
+static int take_sbatch(void *at, const weft_verb *verb, char *arg)
+{
+    options *o = at;
+    if (o->export.n_sbatch == SBATCH_MAX)
+        return weft_tool_usage(verb, "more than %d times --sbatch", SBATCH_MAX);
+    o->sbatch[o->export.n_sbatch++] = arg;
+    o->export.sbatch = o->sbatch;
+    return 0;
 }
 
 #define OPTIONS_OF_export

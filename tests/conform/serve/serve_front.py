@@ -4,73 +4,21 @@ load of each worker is the plan's, over HTTP and over one gRPC connection, and n
 are killed, restarted and ended, nor when HAProxy is brought to another plan while it runs. --seconds N: a longer run;
 --table FILE: the shares."""
 import argparse
-import contextlib
-import http.client
-import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
-import threading
 import time
 
-import numpy as np
-
 import http2
-from serving import WEFT, skip, tensor, wait_until, write_small
+from fronts import (MODELS, X, Calls, Front, answered, compare, compile_twelve, free_ports, grpc, need, replay, report, run,
+                    unequal, write_plan)
+from serving import WEFT, wait_until
 
-try:
-    import grpc
-except ImportError:
-    grpc = None
-
-for tool in ("haproxy", "socat"):
-    if not shutil.which(tool) and not os.path.exists(f"/usr/sbin/{tool}"):
-        skip(f"no {tool}")
-os.environ["PATH"] += ":/usr/sbin"
+need("haproxy", "socat")
 parser = argparse.ArgumentParser()
 parser.add_argument("--seconds", type=float, default=4)
 parser.add_argument("--table")
 options, _ = parser.parse_known_args()
-
-MODELS = [f"m{i:02}" for i in range(12)]
-X = np.arange(4, dtype="f4").reshape(1, 4)
-RULES = {"latency": "exact", "whole_ms": False, "procs_max": 0, "isolated": False, "oversubscribe": False, "mem_reserve": 0}
-
-
-def free_ports(n, address="127.0.0.1"):
-    """The first of n free ports in a row."""
-    for first in range(18000 + os.getpid() % 3000, 30000, n):
-        sockets = [socket.socket() for _ in range(n)]
-        try:
-            for i, s in enumerate(sockets):
-                s.bind((address, first + i))
-            return first
-        except OSError:
-            pass
-        finally:
-            for s in sockets:
-                s.close()
-    skip("no free ports")
-
-
-def write_plan(path, rates):
-    """rates: for each device, requests per second by model."""
-    places = [{"model": m, "device": d, "type": "cpu", "slice": "1core", "slice_id": 0, "mig_start": None, "share": 1,
-               "batch": 1, "procs": 1, "rate_per_s": r, "capacity_per_s": r * 1.2, "latency_us": 1000, "mem_bytes": 1 << 20,
-               "expected_error": 0, "source": "analytic"} for d, of in enumerate(rates) for m, r in sorted(of.items())]
-    models = [{"model": m, "slo_us": 0, "rate_per_s": sum(of.get(m, 0) for of in rates)} for m in MODELS]
-    with open(path, "w") as f:
-        json.dump({"format": "weft-plan", "version": 3, "policy": "test", "goal": "cost", "rules": RULES,
-                   "gpus": len(rates), "cost_per_hour": 0, "goodput_per_s": 1, "power_w": 0, "lower_bound": 1,
-                   "proven": False, "decision_ms": 0, "models": models, "placements": places}, f)
-
-
-def run(*command, code=0, **more):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, **more)
-    assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
-    return done.stdout
 
 
 def export(plan, to, nodes, *more):
@@ -105,57 +53,12 @@ class Worker:
         self.process.stdout.close()
 
     def answered(self):
-        """Requests answered, by model."""
-        c = http.client.HTTPConnection(self.address, PORT, timeout=10)
-        c.request("GET", "/v2/models/stats")
-        return {s["name"]: s["inference_count"] for s in json.loads(c.getresponse().read())["model_stats"]}
-
-
-def replay(plan, seconds):
-    """Open-loop load at the plan's rates through the front."""
-    return subprocess.Popen([WEFT, "replay", "--to", f"127.0.0.1:{FRONT}", "--plan", plan, "--arrivals", "constant",
-                             "--duration", f"{seconds}s", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True)
-
-
-def report(process):
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    got = json.loads(out)["total"]
-    assert got["dropped"] == 0 and got["answered"] > 100, got
-    return got["answered"]
-
-
-class Calls(threading.Thread):
-    """gRPC calls of all models over one connection, until stopped."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.done, self.lost, self.stopped = 0, [], False
-
-    def finish(self):
-        """Returns the number of answers; none may be lost."""
-        self.stopped = True
-        self.join()
-        assert not self.lost and self.done > 100, (self.done, self.lost[:3])
-        return self.done
-
-    def run(self):
-        with grpc.insecure_channel(f"127.0.0.1:{FRONT + 1}", [("grpc.enable_retries", 0)]) as channel:
-            infer = channel.unary_unary(http2.SERVICE.decode() + "ModelInfer", lambda x: x, lambda x: x)
-            while not self.stopped:
-                ask = [infer.future(http2.infer_message(X, m.encode(), b"x")[5:], timeout=30) for m in MODELS]
-                for one in ask:
-                    try:
-                        assert (X + X).tobytes() in one.result()
-                        self.done += 1
-                    except Exception as problem:
-                        self.lost.append(repr(problem))
+        return answered(self.address, PORT)
 
 
 def check_grpc():
     """Calls that name no model of the plan, and calls of others than ModelInfer."""
-    with grpc.insecure_channel(f"127.0.0.1:{FRONT + 1}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{PORT + 1}") as channel:
         def call(method, message, metadata=()):
             return channel.unary_unary(http2.SERVICE.decode() + method, lambda x: x, lambda x: x)(
                 message, timeout=10, metadata=metadata)
@@ -172,76 +75,40 @@ def check_grpc():
         assert health(b"", timeout=10) == b"\x08\x01"
 
 
-def compare(workers, rates, before, what):
-    """Prints and checks the load of each worker against the plan's rates."""
-    after = [w.answered() for w in workers]
-    got = [{m: n - b.get(m, 0) for m, n in a.items()} for a, b in zip(after, before)]
-    for w, of in enumerate(rates):
-        part = sum(r / sum(o.get(m, 0) for o in rates) * sum(g.get(m, 0) for g in got) for m, r in of.items())
-        all_planned = sum(sum(o.values()) for o in rates)
-        share, planned = sum(got[w].values()) / sum(map(lambda g: sum(g.values()), got)), sum(of.values()) / all_planned
-        row = f"{what},{w},{sum(of.values()):.0f},{planned:.4f},{sum(got[w].values())},{share:.4f},{share / planned:.4f}"
-        print(row)
-        table.append(row)
-        assert abs(sum(got[w].values()) / part - 1) < 0.05, (what, w, got[w], part)
-        assert abs(share / planned - 1) < 0.05, (what, w, share, planned)
-
-
-table = ["protocol,worker,plan_per_s,plan_share,requests,share,ratio"]
-write_small("small.onnx")
-with open("models.yaml", "w") as f:
-    f.write("models:\n" + "".join(f"  - {{name: {m}, file: small.onnx}}\n" for m in MODELS))
-run(WEFT, "compile", "models.yaml", "-o", "models.weft", "--merge", "off", "--batch", "1")
-# Unequal workers: sizes 8, 4, 2 and 1, each with other models of the twelve.
-SIZE = (8, 4, 2, 1)
-rates = [{m: 3.0 * size for i, m in enumerate(MODELS) if (i + d) % 3 or d == 0} for d, size in enumerate(SIZE)]
+table = ["protocol,worker,plan_share,requests,share,ratio"]
+compile_twelve()
+rates = unequal(8, 4, 2, 1)
 NODES = [f"127.0.0.{11 + i}" for i in range(5)]
-PORT, FRONT = free_ports(3, NODES[0]), 0
-FRONT = free_ports(3) if NODES else 0
+PORT = free_ports(3, *NODES, "127.0.0.1")  # of the workers on their addresses, and of the front
 write_plan("one.json", rates)
 export("one.json", "systemd", NODES[:4])
 socket_path = os.path.abspath("haproxy.sock")
-export("one.json", "haproxy", NODES[:4], "--bind", f"127.0.0.1:{FRONT}", "--socket", socket_path)
+export("one.json", "haproxy", NODES[:4], "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path)
 workers = [Worker("one.json", i) for i in range(4)]
-print(run("haproxy", "-c", "-f", "one.json.haproxy/haproxy.cfg").strip())
-front = subprocess.Popen(["haproxy", "-f", "one.json.haproxy/haproxy.cfg"], stderr=open("haproxy.log", "w"))
-
-
-def front_says(path, body=None):
-    c = http.client.HTTPConnection("127.0.0.1", FRONT, timeout=10)
-    c.request("POST" if body else "GET", path, body)
-    reply = c.getresponse()
-    return reply.status, reply.read()
-
-
-def is_up():
-    with contextlib.suppress(OSError):
-        return front_says("/v2/health/ready")[0] == 200
-
-
+front = Front("one.json.haproxy", PORT)
 try:
-    wait_until(is_up)
+    wait_until(front.is_ready)
     time.sleep(1.5)  # the second check of every server
     # What is no request of a model of the plan.
-    assert front_says("/v2/models/none/infer", b"{}")[0] == 404
-    assert front_says("/v2/repository/index", b"{}")[0] == 404
-    assert b"weft" in front_says("/v2")[1] and front_says("/v2/health/live")[0] == 200
+    assert front.says("/v2/models/none/infer", b"{}")[0] == 404
+    assert front.says("/v2/repository/index", b"{}")[0] == 404
+    assert b"weft" in front.says("/v2")[1] and front.says("/v2/health/live")[0] == 200
     # HTTP: the load of each worker.
     before = [w.answered() for w in workers]
-    print(report(replay("one.json", options.seconds)), "answered over HTTP")
-    compare(workers, rates, before, "http")
+    print(report(replay(PORT, "one.json", options.seconds)), "answered over HTTP")
+    table += compare([w.answered() for w in workers], rates, before, "http")
     # One gRPC connection.
     if grpc:
         before = [w.answered() for w in workers]
         check_grpc()
-        calls = Calls()
+        calls = Calls(PORT)
         calls.start()
         wait_until(lambda: calls.done > 250 * len(MODELS), 60)
         calls.finish()
         equal = [{m: r / sum(o.get(m, 0) for o in rates) for m, r in of.items()} for of in rates]
-        compare(workers, equal, before, "grpc")
+        table += compare([w.answered() for w in workers], equal, before, "grpc")
     # Faults: one worker is killed, one ended, each comes back.
-    load, calls = replay("one.json", 2 * options.seconds), Calls() if grpc else None
+    load, calls = replay(PORT, "one.json", 2 * options.seconds), Calls(PORT) if grpc else None
     if calls:
         calls.start()
     time.sleep(1)
@@ -253,13 +120,13 @@ try:
     print(report(load), "answered over HTTP while workers were killed and ended;", calls.finish() if calls else "no", "over gRPC")
     # Other plans while it runs: other rates and a worker less, then two workers more.
     for path, sizes in (("two.json", (4, 4, 2)), ("three.json", (4, 2, 2, 1, 3))):
-        changed = [{m: 3.0 * size for i, m in enumerate(MODELS) if (i + d) % 3 or d == 0} for d, size in enumerate(sizes)]
+        changed = unequal(*sizes)
         write_plan(path, changed)
         export(path, "systemd", NODES[:len(sizes)])
-        folder = export(path, "haproxy", NODES[:len(sizes)], "--bind", f"127.0.0.1:{FRONT}", "--socket", socket_path)
+        folder = export(path, "haproxy", NODES[:len(sizes)], "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path)
         for nth in range(3, len(sizes)):
             workers[nth:] = [*workers[nth + 1:], Worker(path, nth)]
-        load, calls = replay("one.json", options.seconds), Calls() if grpc else None
+        load, calls = replay(PORT, "one.json", options.seconds), Calls(PORT) if grpc else None
         if calls:
             calls.start()
         time.sleep(0.5)
@@ -272,8 +139,8 @@ try:
         time.sleep(0 if len(sizes) == 3 else 2.5)  # new servers are checked
         running = workers[:len(sizes)]
         before = [w.answered() for w in running]
-        report(replay(path, options.seconds / 2))
-        compare(running, changed, before, path)
+        report(replay(PORT, path, options.seconds / 2))
+        table += compare([w.answered() for w in running], changed, before, path)
     # A plan with a model that the configuration lacks: the rest is done, and it says that a reload is needed.
     with open(f"{folder}/servers", "a") as f:
         f.write("h-new weft-d0-s0 127.0.0.1 1 1 1\n")
@@ -285,7 +152,7 @@ try:
     assert "set server h-m00/weft-d4-s0 addr 127.0.0.99 port 7" in said, said
     assert "set server g-m00/weft-d4-s0 addr 127.0.0.99 port 8" in said, said
 finally:
-    front.terminate()
+    front.process.terminate()
     for w in workers:
         w.process.kill()
 if options.table:

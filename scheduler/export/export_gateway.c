@@ -1,0 +1,125 @@
+/* Exports to the Gateway API of Kubernetes: for each model an HTTPRoute by path and a GRPCRoute by
+ * the header x-model, to the Services of the groups that serve it (--to kubernetes). A Service
+ * divides evenly among its pods, which are equal; the weights divide among groups, by the plan's
+ * rates. */
+#include "scheduler/export/export_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { WEIGHT_SUM = 1000000, SERVICES_MAX = 16 /* of a rule */ };
+
+#define put        weft_export_yaml__put
+#define put_number weft_export_yaml__put_number
+#define open_map   weft_export_yaml__open_map
+#define open_seq   weft_export_yaml__open_seq
+#define end_map    weft_export_yaml__end_map
+#define end_seq    weft_export_yaml__end_seq
+
+typedef struct backend {
+    const char *group;
+    double rate_per_s;
+} backend;
+
+/* The groups of a route with their rates. */
+static uint32_t list_backends(const export_ctx *ctx, const export_route *r, backend *out)
+{
+    uint32_t n = 0;
+    double all = 0;
+    for (uint32_t i = 0; i < r->n; i++)
+        all += r->at[i].rate_per_s;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const char *group = ctx->group[ctx->worker[r->at[i].worker].group].name;
+        uint32_t k = 0;
+        while (k < n && out[k].group != group)
+            k++;
+        if (k == n)
+            out[n++] = (backend){.group = group};
+        out[k].rate_per_s += all > 0 ? r->at[i].rate_per_s : r->at[i].capacity_per_s;
+    }
+    return n;
+}
+
+static void write_match(weft_export_yaml *y, const export_ctx *ctx, const char *model, bool grpc)
+{
+    open_seq(y, "matches");
+    weft_export_yaml__map(y);
+    if (grpc) {
+        open_seq(y, "headers");
+        weft_export_yaml__map(y);
+        put(y, "name", "x-model");
+        put(y, "value", model);
+        end_map(y);
+        end_seq(y);
+    } else {
+        open_map(y, "path");
+        put(y, "type", "PathPrefix");
+        put(y, "value", weft_arena_printf(ctx->arena, "/v2/models/%s", model));
+        end_map(y);
+    }
+    end_map(y);
+    end_seq(y);
+}
+
+static void write_route(weft_export_yaml *y, const export_ctx *ctx, const char *model,
+                        const backend *b, uint32_t n, bool grpc)
+{
+    double all = 0;
+    for (uint32_t i = 0; i < n; i++)
+        all += b[i].rate_per_s;
+    weft_export_yaml__document(y);
+    weft_export_yaml__map(y);
+    put(y, "apiVersion", "gateway.networking.k8s.io/v1");
+    put(y, "kind", grpc ? "GRPCRoute" : "HTTPRoute");
+    open_map(y, "metadata");
+    const char *name = weft_arena_printf(ctx->arena, "%s-model-%s", ctx->o.name, model);
+    put(y, "name", weft_export__label(ctx->arena, name, WEFT_EXPORT_LABEL_MAX));
+    end_map(y);
+    open_map(y, "spec");
+    open_seq(y, "parentRefs");
+    weft_export_yaml__map(y);
+    put(y, "name", ctx->o.name);
+    end_map(y);
+    end_seq(y);
+    open_seq(y, "rules");
+    weft_export_yaml__map(y);
+    write_match(y, ctx, model, grpc);
+    open_seq(y, "backendRefs");
+    for (uint32_t i = 0; i < n; i++) {
+        weft_export_yaml__map(y);
+        put(y, "name", b[i].group);
+        put_number(y, "port", ctx->o.port + grpc);
+        put_number(y, "weight",
+                   all > 0 ? (int64_t)fmax(1, round(b[i].rate_per_s / all * WEIGHT_SUM)) : 1);
+        end_map(y);
+    }
+    end_seq(y);
+    end_map(y);
+    end_seq(y);
+    end_map(y);
+    end_map(y);
+}
+
+weft_err weft_export__gateway(export_ctx *ctx)
+{
+    const export_route *route = weft_export__routes(ctx, WEIGHT_SUM);
+    backend *b = weft_arena_array(ctx->arena, ctx->n_group, sizeof *b);
+    weft_export_yaml y;
+    for (uint32_t m = 0; m < ctx->n_model; m++)
+        if (list_backends(ctx, &route[m], b) > SERVICES_MAX)
+            return weft_diag_error(ctx->diag, WEFT_ERR_UNSUP, (weft_where){.item = route[m].model},
+                                   "more groups of workers serve it than the %d of a route",
+                                   SERVICES_MAX);
+    weft_export_yaml__begin(&y);
+    for (uint32_t m = 0; m < ctx->n_model; m++) {
+        uint32_t n = list_backends(ctx, &route[m], b);
+        write_route(&y, ctx, route[m].model, b, n, false);
+        write_route(&y, ctx, route[m].model, b, n, true);
+    }
+    char *text = weft_export_yaml__finish(&y);
+    if (!text)
+        return WEFT_ERR_NOMEM;
+    weft_export__add(ctx, "routes.yaml", text, false);
+    free(text);
+    return WEFT_ERR_OK;
+}

@@ -1,0 +1,183 @@
+"""Shared by the tests of fronts: plans of twelve models on workers of unequal size, HAProxy, load over HTTP and gRPC."""
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+
+import numpy as np
+
+import http2
+from serving import WEFT, skip, wait_until, write_small
+
+try:
+    import grpc
+except ImportError:
+    grpc = None
+
+MODELS = [f"m{i:02}" for i in range(12)]
+RATE = 3.0  # of a model on a worker of size 1, per second
+X = np.arange(4, dtype="f4").reshape(1, 4)
+RULES = {"latency": "exact", "whole_ms": False, "procs_max": 0, "isolated": False, "oversubscribe": False, "mem_reserve": 0}
+
+
+def free_ports(n, *addresses):
+    """The first of n ports in a row that are free on all addresses."""
+    for first in range(18000 + os.getpid() % 3000, 30000, n):
+        with contextlib.ExitStack() as stack:
+            try:
+                for address in addresses:
+                    for i in range(n):
+                        stack.enter_context(socket.socket()).bind((address, first + i))
+                return first
+            except OSError:
+                pass
+    skip("no free ports")
+
+
+def write_plan(path, rates):
+    """rates: for each device, requests per second by model."""
+    places = [{"model": m, "device": d, "type": "cpu", "slice": "1core", "slice_id": 0, "mig_start": None, "share": 1,
+               "batch": 1, "procs": 1, "rate_per_s": r, "capacity_per_s": r * 1.2, "latency_us": 1000, "mem_bytes": 1 << 20,
+               "expected_error": 0, "source": "analytic"} for d, of in enumerate(rates) for m, r in sorted(of.items())]
+    models = [{"model": m, "slo_us": 0, "rate_per_s": sum(of.get(m, 0) for of in rates)} for m in MODELS]
+    with open(path, "w") as f:
+        json.dump({"format": "weft-plan", "version": 3, "policy": "test", "goal": "cost", "rules": RULES,
+                   "gpus": len(rates), "cost_per_hour": 0, "goodput_per_s": 1, "power_w": 0, "lower_bound": 1,
+                   "proven": False, "decision_ms": 0, "models": models, "placements": places}, f)
+
+
+def run(*command, code=0, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, **more)
+    assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+def need(*tools):
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    for tool in tools:
+        if not shutil.which(tool):
+            skip(f"no {tool}")
+
+
+def compile_twelve():
+    write_small("small.onnx")
+    with open("models.yaml", "w") as f:
+        f.write("models:\n" + "".join(f"  - {{name: {m}, file: small.onnx}}\n" for m in MODELS))
+    run(WEFT, "compile", "models.yaml", "-o", "models.weft", "--merge", "off", "--batch", "1")
+
+
+def unequal(*sizes):
+    """Rates by worker: the first serves all models, the others two of three."""
+    return [{m: RATE * size for i, m in enumerate(MODELS) if (i + d) % 3 or d == 0} for d, size in enumerate(sizes)]
+
+
+class Front:
+    """HAProxy on an exported configuration."""
+
+    def __init__(self, folder, port):
+        self.port = port
+        print(run("haproxy", "-c", "-f", f"{folder}/haproxy.cfg").strip())
+        self.process = subprocess.Popen(["haproxy", "-f", f"{folder}/haproxy.cfg"], stderr=open("haproxy.log", "w"))
+        wait_until(self.is_live)
+
+    def says(self, path, body=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        c.request("POST" if body else "GET", path, body)
+        reply = c.getresponse()
+        return reply.status, reply.read()
+
+    def is_ready(self, what="ready"):
+        with contextlib.suppress(OSError):
+            return self.says(f"/v2/health/{what}")[0] == 200
+
+    def is_live(self):
+        return self.is_ready("live")
+
+
+def answered(address, port):
+    """Requests that a worker has answered, by model."""
+    c = http.client.HTTPConnection(address, port, timeout=10)
+    c.request("GET", "/v2/models/stats")
+    return {s["name"]: s["inference_count"] for s in json.loads(c.getresponse().read())["model_stats"]}
+
+
+def compare(after, rates, before, what):
+    """Prints the load of each worker beside the plan's rates and insists on 5 %; returns rows of a table."""
+    got = [{m: n - b.get(m, 0) for m, n in a.items()} for a, b in zip(after, before)]
+    rows, planned_all, got_all = [], sum(sum(o.values()) for o in rates), sum(sum(g.values()) for g in got)
+    for w, of in enumerate(rates):
+        part = sum(r / sum(o.get(m, 0) for o in rates) * sum(g.get(m, 0) for g in got) for m, r in of.items())
+        n, share, planned = sum(got[w].values()), sum(got[w].values()) / got_all, sum(of.values()) / planned_all
+        rows.append(f"{what},{w},{planned:.4f},{n},{share:.4f},{share / planned:.4f}")
+        print(rows[-1])
+        assert abs(n / part - 1) < 0.05 and abs(share / planned - 1) < 0.05, (what, w, got[w], part)
+    return rows
+
+
+def replay(front, plan, seconds):
+    """Open-loop load at the plan's rates through the front."""
+    return subprocess.Popen([WEFT, "replay", "--to", f"127.0.0.1:{front}", "--plan", plan, "--arrivals", "constant",
+                             "--duration", f"{seconds}s", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
+
+
+def report(process):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    got = json.loads(out)["total"]
+    assert got["dropped"] == 0 and got["answered"] > 100, got
+    return got["answered"]
+
+
+class Replays(threading.Thread):
+    """Open-loop load at the plan's rates, until it is finished."""
+
+    def __init__(self, front, plan):
+        super().__init__(daemon=True)
+        self.front, self.plan, self.reports, self.problem, self.stopped = front, plan, [], None, False
+
+    def run(self):
+        try:
+            while not self.stopped:
+                self.reports.append(report(replay(self.front, self.plan, 2)))
+        except Exception as problem:  # reported by the main thread
+            self.problem = problem
+
+    def finish(self):
+        """Returns the number of answers; none may be lost."""
+        self.stopped = True
+        self.join()
+        assert not self.problem, self.problem
+        return sum(self.reports)
+
+
+class Calls(threading.Thread):
+    """gRPC calls of all models over one connection, until stopped."""
+
+    def __init__(self, front):
+        super().__init__(daemon=True)
+        self.front = front
+        self.done, self.lost, self.stopped = 0, [], False
+
+    def finish(self):
+        """Returns the number of answers; none may be lost."""
+        self.stopped = True
+        self.join()
+        assert not self.lost and self.done > 100, (self.done, self.lost[:3])
+        return self.done
+
+    def run(self):
+        with grpc.insecure_channel(f"127.0.0.1:{self.front + 1}", [("grpc.enable_retries", 0)]) as channel:
+            infer = channel.unary_unary(http2.SERVICE.decode() + "ModelInfer", lambda x: x, lambda x: x)
+            while not self.stopped:
+                ask = [infer.future(http2.infer_message(X, m.encode(), b"x")[5:], timeout=30) for m in MODELS]
+                for one in ask:
+                    try:
+                        assert (X + X).tobytes() in one.result()
+                        self.done += 1
+                    except Exception as problem:
+                        self.lost.append(repr(problem))
