@@ -92,7 +92,7 @@ weft_err weft_embed__open_joint(api_session *s)
     const weft_bundle_program *best = NULL;
     for (uint32_t i = 0; s->n_part > 1 && i < b->n_joint; i++) {
         const weft_bundle_program *joint = &b->program[b->n_program + i];
-        if ((best && joint->n_part >= best->n_part) || !contains(s, joint))
+        if (joint->is_packed || (best && joint->n_part >= best->n_part) || !contains(s, joint))
             continue;
         weft_embed__disconnect(s);
         best = connect(s, joint) ? joint : best;

@@ -249,8 +249,12 @@ typedef struct weft_bundle_part {
     uint32_t n_in, n_out;
 } weft_bundle_part;
 
-/* Inputs of a packed program behind those of its part: positions and starts. */
-enum { WEFT_BUNDLE_PACKED_EXTRA = 2 };
+/* Inputs of a packed program behind those of its first part: positions and starts; of several parts
+ * also the part of each row. */
+static inline uint32_t weft_bundle_packed_extra(uint32_t n_part)
+{
+    return n_part > 1 ? 3 : 2;
+}
 
 typedef struct weft_bundle_program {
     const char *name; /* of the model */
@@ -276,8 +280,7 @@ typedef struct weft_bundle_program {
     /* Of a joint program: the models that one run executes together; a model's batch may be 0. */
     const weft_bundle_part *part;
     uint32_t n_part;
-    bool is_packed; /* a joint program of one part that runs packed sequences: weft_graph_is_packed
-                     */
+    bool is_packed; /* a joint program that runs packed sequences: weft_graph_is_packed */
     uint64_t limit; /* the joint program is used up to this total of input elements; 0: always */
     /* Of a body: for each symbol, index + 1 in the pool of the program that runs it, whose value it
      * has; 0: the dims of the inputs tell it. */

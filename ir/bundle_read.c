@@ -587,16 +587,26 @@ static bool same_ports(const weft_bundle_program *p, const weft_bundle_port *por
     return true;
 }
 
-/* The last inputs of a packed program: position i64[rows], start i64[number], with one symbol. */
-static bool takes_packed(const weft_bundle_program *p, uint64_t n_in)
+/* i64, a number for each row of the packed program. */
+static bool is_of_rows(const weft_bundle_program *p, const weft_ttype *t)
 {
-    if (p->n_symbol != 1 || p->n_input != n_in + WEFT_BUNDLE_PACKED_EXTRA)
+    return t->dtype == WEFT_DTYPE_I64 && t->rank == 1 &&
+           weft_dim_as_symbol(p->dims, t->dim[0]) == 0;
+}
+
+/* The last inputs of a packed program: position i64[rows], start i64[number] and, with several
+ * parts, part i64[rows]; with one symbol. */
+static bool takes_packed(const weft_bundle_program *p, uint32_t n_in)
+{
+    uint32_t extra = weft_bundle_packed_extra(p->n_part);
+    if (p->n_symbol != 1 || p->n_input != (uint64_t)n_in + extra)
         return false;
     const weft_ttype *position = &p->value[p->input[n_in].value - 1].type;
     const weft_ttype *start = &p->value[p->input[n_in + 1].value - 1].type;
-    return position->dtype == WEFT_DTYPE_I64 && position->rank == 1 &&
-           weft_dim_as_symbol(p->dims, position->dim[0]) == 0 && start->dtype == WEFT_DTYPE_I64 &&
-           start->rank == 1 && weft_dim_is_const(start->dim[0]) && start->dim[0] > 0;
+    const weft_ttype *part = &p->value[p->input[n_in + extra - 1].value - 1].type;
+    return is_of_rows(p, position) && (p->n_part == 1 || is_of_rows(p, part)) &&
+           start->dtype == WEFT_DTYPE_I64 && start->rank == 1 && weft_dim_is_const(start->dim[0]) &&
+           start->dim[0] > 0;
 }
 
 static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *m)
@@ -610,6 +620,10 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     for (size_t i = 0; ok && i < m->n_part; i++) {
         part[i] = (weft_bundle_part){m->part[i]->program, m->part[i]->inputs, m->part[i]->outputs};
         ok = part[i].program < r->b->n_program;
+        if (m->packed && i > 0) { /* all parts have the same inputs */
+            ok = ok && part[i].n_in == part[0].n_in;
+            n_in = 0;
+        }
         const weft_bundle_program *model = &r->b->program[ok ? part[i].program : 0];
         ok = ok && model->batch_symbol != UINT32_MAX && part[i].n_in == model->n_input &&
              part[i].n_out == model->n_output && n_in + part[i].n_in <= p->n_input &&
@@ -628,8 +642,8 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     if (!is_joint && m->n_part == 0 && m->limit == 0 && !m->packed)
         return WEFT_ERR_OK;
     if (m->packed) {
-        ok = ok && m->n_part == 1 && takes_packed(p, n_in);
-        n_in += WEFT_BUNDLE_PACKED_EXTRA;
+        ok = ok && m->n_part > 0 && takes_packed(p, part[0].n_in);
+        n_in += weft_bundle_packed_extra(p->n_part);
     }
     ok = ok && is_joint && m->n_part > 0 && n_in == p->n_input && n_out == p->n_output &&
          p->batch_symbol == UINT32_MAX;

@@ -149,10 +149,12 @@ typedef struct weft_part {
     uint32_t n_in, n_out;
 } weft_part;
 
-/* A packed graph is a joint graph of one part. It runs requests of different lengths: its inputs
- * and outputs hold the rows of all their sequences one after the other, or one row for each
- * sequence; its last two inputs are the position of each row in its sequence and the row at which
- * each sequence starts (passes/pack_sequences.c). */
+/* A packed graph is a joint graph that runs requests of different lengths: its inputs and outputs
+ * hold the rows of all their sequences one after the other, or one row for each sequence. Behind
+ * the inputs of its part it has two of its own: the position of each row in its sequence, and the
+ * row at which each sequence starts (passes/pack_sequences.c). With several parts, whose inputs are
+ * alike, it has the inputs of one part, which hold the rows of all, and a third of its own: the
+ * part of each row (passes/pack_family.c). */
 enum { WEFT_PACKED_SEQUENCES = 32 };
 void weft_graph_set_packed(weft_graph *g);
 bool weft_graph_is_packed(const weft_graph *g);

@@ -141,8 +141,8 @@ static weft_err parse_part(weft_parser *p)
 
 static weft_err parse_packed(weft_parser *p)
 {
-    if (p->g->parts.len != 1)
-        return weft_parser__fail(p, "a packed graph has one part");
+    if (p->g->parts.len == 0)
+        return weft_parser__fail(p, "a packed graph without parts");
     weft_graph_set_packed(p->g);
     return weft_parser__next(p);
 }

@@ -283,8 +283,8 @@ static void check_node(weft_verifier *v, weft_node n, weft_diag *said)
         check_view(v, n);
 }
 
-/* A joint graph has the inputs and outputs of the models that it names, and a packed one two inputs
- * of its own. */
+/* A joint graph has the inputs and outputs of the models that it names, but a packed one
+ * has the inputs of one part and some of its own. */
 static void check_parts(weft_verifier *v)
 {
     uint64_t n_in = 0, n_out = 0;
@@ -294,6 +294,10 @@ static void check_parts(weft_verifier *v)
         const weft_graph *model = weft_graph_find(v->m, part->model);
         n_in += part->n_in;
         n_out += part->n_out;
+        if (weft_graph_is_packed(v->g) && part->n_in != weft_graph_part(v->g, 0)->n_in)
+            weft_verifier__report(v, "parts", weft_verifier__where(v),
+                                  "@%s has %u inputs, other packed parts %u", part->model,
+                                  part->n_in, weft_graph_part(v->g, 0)->n_in);
         if (!model || weft_graph_part_count(model) > 0)
             weft_verifier__report(v, "parts", weft_verifier__where(v), "@%s is no model",
                                   part->model);
@@ -308,8 +312,8 @@ static void check_parts(weft_verifier *v)
                 weft_verifier__report(v, "parts", weft_verifier__where(v), "@%s is twice a part",
                                       part->model);
     }
-    if (weft_graph_is_packed(v->g))
-        n_in += WEFT_BUNDLE_PACKED_EXTRA;
+    if (weft_graph_is_packed(v->g) && n > 0)
+        n_in = (uint64_t)weft_graph_part(v->g, 0)->n_in + weft_bundle_packed_extra(n);
     if (n > 0 && (n_in != weft_graph_input_count(v->g) || n_out != weft_graph_output_count(v->g)))
         weft_verifier__report(v, "parts", weft_verifier__where(v),
                               "parts have %llu inputs and %llu outputs, the graph %u and %u",

@@ -608,6 +608,24 @@ static bool add_outputs(packer *p)
     return true;
 }
 
+/* The total of rows: of packed graphs with the same bounds one symbol, so that their types are
+ * equal (pack-family). */
+static weft_dim add_rows(packer *p, int64_t most)
+{
+    for (uint32_t i = 0; i < weft_graph_count(p->m); i++) {
+        const weft_graph *g = weft_graph_at(p->m, i);
+        int64_t lo = 0, hi = 0;
+        if (g == p->to || !weft_graph_is_packed(g))
+            continue;
+        weft_dim_bounds(p->dims, weft_graph_symbol_dim(g, 0), &lo, &hi);
+        if (lo == 1 && hi == most) {
+            weft_graph_share_symbol(p->to, "rows", weft_graph_symbol_dim(g, 0));
+            return weft_graph_symbol_dim(g, 0);
+        }
+    }
+    return weft_graph_symbol(p->to, "rows", 1, most);
+}
+
 static bool build(packer *p)
 {
     const char *name = weft_graph_name(p->from);
@@ -616,7 +634,7 @@ static bool build(packer *p)
         unique = weft_arena_printf(p->cx->scratch, "%s.packed.%u", name, k);
     p->to = weft_graph_create(p->m, unique);
     int64_t most = weft_pass__most_batch(p->cx->options, name) * p->longest;
-    p->rows = weft_graph_symbol(p->to, "rows", 1, most < ROWS_MAX ? most : ROWS_MAX);
+    p->rows = add_rows(p, most < ROWS_MAX ? most : ROWS_MAX);
     if (!add_inputs(p))
         return false;
     WEFT_FOREACH_NODE (p->m, p->from, n)
@@ -635,8 +653,8 @@ static void log_result(weft_passctx *cx, const weft_graph *g, const char *reason
     weft_merge_log *log = cx->options->merge_log;
     if (!log)
         return;
-    weft_pack_row row = {weft_arena_strdup(log->arena, weft_graph_name(g)),
-                         reason ? weft_arena_strdup(log->arena, reason) : NULL};
+    weft_pack_row row = {.model = weft_arena_strdup(log->arena, weft_graph_name(g)),
+                         .reason = reason ? weft_arena_strdup(log->arena, reason) : NULL};
     WEFT_VEC_PUSH(log->arena, &log->packs, row);
 }
 

@@ -123,7 +123,9 @@ typedef struct weft_delta_row {
 /* A model for which pack-sequences has made a packed program, or why not. */
 typedef struct weft_pack_row {
     const char *model;
-    const char *reason; /* NULL: it has one */
+    const char *reason;     /* NULL: it has one */
+    uint32_t together_with; /* number of other models of its family (pack-family) */
+    const char *apart;      /* why an earlier model is not of its family; NULL: none was tried */
 } weft_pack_row;
 
 typedef struct weft_merge_log {

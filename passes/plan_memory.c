@@ -20,7 +20,7 @@
 
 enum {
     BUCKETS_MAX = 64,
-    CHOICES_MAX = 16,
+    CHOICES_MAX = 24,
     UNBOUNDED_DEFAULT = 128,
     SMALLEST_STEP = 16,
     TRIES_MAX = 4096
@@ -196,13 +196,14 @@ static void find_batches(const weft_graph *g, bool *out)
     }
 }
 
-/* Total rows of packed sequences: steps of an eighth to a third, so that few rows are padding. */
+/* Total rows of packed sequences: steps of 16, then of a quarter of the power of two, so that few
+ * rows are padding. */
 static void choose_rows(int64_t hi, choices *out)
 {
-    static const int64_t rows[] = {16,  32,  48,  64,  80,  96,  112, 128,
-                                   160, 192, 256, 320, 384, 512, 768, INT64_MAX};
-    for (size_t i = 0; rows[i] < hi; i++)
-        out->at[out->n++] = rows[i];
+    for (int64_t rows = 16, step = 16; rows < hi; rows += step) {
+        out->at[out->n++] = rows;
+        step = rows >= 8 * step ? 2 * step : step;
+    }
     out->at[out->n++] = hi;
 }
 

@@ -152,6 +152,8 @@ void weft_admission__charge(weft_router *router, router_model *model, int64_t ro
 static bool run_together(const weft_router *router, uint32_t a, uint32_t b)
 {
     const router_bundle *from = router->model[a].bundle;
+    if (router->model[a].family && router->model[a].family == router->model[b].family)
+        return true;
     for (uint32_t j = 0; from && from == router->model[b].bundle && j < from->joints.n; j++) {
         const weft_bundle_program *p = from->joints.at[j].program;
         bool has_a = false, has_b = false;

@@ -133,10 +133,13 @@ static void put_server(const weft_router *router, weft_buf *out)
                     "# TYPE weft_worker_restarts_total counter\nweft_worker_restarts_total %llu\n",
                     (unsigned long long)weft_router__restarts(router));
     weft_buf_printf(out,
-                    "# HELP weft_joint_executions_total Executions of joint programs\n"
+                    "# HELP weft_joint_executions_total Executions of several models at once\n"
                     "# TYPE weft_joint_executions_total counter\n"
-                    "weft_joint_executions_total %llu\n",
-                    (unsigned long long)weft_router__joint_executions(router));
+                    "weft_joint_executions_total %llu\n"
+                    "# HELP weft_joint_rows_total Rows in executions of several models at once\n"
+                    "# TYPE weft_joint_rows_total counter\nweft_joint_rows_total %llu\n",
+                    (unsigned long long)weft_router__joint_executions(router),
+                    (unsigned long long)weft_router__joint_rows(router));
     weft_buf_printf(out,
                     "# HELP weft_packed_executions_total Executions of packed programs\n"
                     "# TYPE weft_packed_executions_total counter\n"

@@ -243,8 +243,24 @@ static int64_t drop_late(router_model *m, int64_t most, uint64_t now_ns, weft_re
     return m->head ? choice.most : 0;
 }
 
+/* Takes a packed batch of the model's family, or of the model if its requests differ in length.
+ * false: neither. */
+static bool take_packed(weft_router *router, router_worker *w, const joint_query *query,
+                        int64_t most)
+{
+    router_model *m = &router->model[query->must];
+    w->packed = m->family;
+    w->n_part = m->family ? m->family->n_part : 0;
+    if (m->family && weft_batch__take_family(m->family, query, router->model, w->part))
+        return true;
+    w->packed = m->packed;
+    w->n_part = 1;
+    w->part[0] = (router_batch){.model = query->must, .sent_ns = query->now_ns};
+    return m->packed && weft_batch__take_packed(m->packed, m, most, &w->part[0]);
+}
+
 /* Takes a batch of the model for the worker, a packed one if its requests differ in length, and, by
- * a joint program, batches of other models. */
+ * a program of several models, batches of others. */
 static void take_batches(weft_router *router, router_worker *w, router_model *m, int64_t most,
                          uint64_t now_ns)
 {
@@ -257,17 +273,17 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
                                .must = model,
                                .delay_us = delay_us(router),
                                .now_ns = now_ns};
+    w->joint = NULL;
+    if (take_packed(router, w, &query, most)) {
+        for (uint32_t k = 0; k < w->n_part; k++)
+            if (w->part[k].n > 0)
+                weft_admission__charge(router, &router->model[w->part[k].model],
+                                       w->part[k].padded_rows);
+        return;
+    }
+    w->packed = NULL;
     w->joint = weft_joint__find(&w->bundle->joints, &query, part);
     w->n_part = w->joint ? w->joint->program->n_part : 1;
-    w->packed = w->joint ? NULL : m->packed;
-    if (w->packed) {
-        w->part[0] = (router_batch){.model = model, .sent_ns = now_ns};
-        if (weft_batch__take_packed(w->packed, m, most, &w->part[0])) {
-            weft_admission__charge(router, m, w->part[0].padded_rows);
-            return;
-        }
-        w->packed = NULL;
-    }
     for (uint32_t k = 0; k < w->n_part; k++) {
         uint32_t at = w->joint ? w->joint->first + w->joint->program->part[k].program : model;
         w->part[k] = (router_batch){.model = at, .sent_ns = now_ns};
@@ -290,7 +306,7 @@ static void send_batches(weft_router *router, router_worker *w)
 {
     weft_wire_out message;
     if (w->packed) {
-        if (weft_batch__compose_packed(w->packed, &w->part[0], w->places, &message))
+        if (weft_batch__compose_packed(w->packed, w->part, w->places, &message))
             send_message(router, w, w->packed, &message);
         else
             weft_worker__fail(&w->process);
@@ -381,15 +397,14 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
     uint64_t now_ns = weft_clock__now_ns();
     /* An answer with another number of tensors fits no part. */
     bool fits = !w->joint || head->n_tensor == w->joint->program->n_output;
+    if (w->packed)
+        weft_batch__give_packed(w->packed, w->part, tensor, head->n_tensor, payload);
     for (uint32_t k = 0; k < w->n_part; k++) {
         router_model *model = &w->router->model[w->part[k].model];
         uint32_t n = model->program->n_output;
         n = fits && n <= left ? n : 0;
-        if (w->packed) {
-            weft_batch__give_packed(w->packed, &w->part[k], tensor, head->n_tensor, payload);
-        } else if (w->part[k].n > 0) {
+        if (!w->packed && w->part[k].n > 0)
             weft_batch__give(model, &w->part[k], tensor, w->joint ? n : head->n_tensor, payload);
-        }
         if (w->part[k].n > 0) {
             weft_batch__count(model, &w->part[k], head, now_ns);
             weft_admission__learn(model, w->part[k].padded_rows, now_ns - w->part[k].sent_ns);
@@ -400,6 +415,19 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
         tensor += n;
         left -= n;
     }
+}
+
+static void count_execution(router_worker *w)
+{
+    uint64_t rows = 0;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        n += w->part[k].n > 0;
+        rows += (uint64_t)w->part[k].rows;
+    }
+    w->router->joint_executions += n > 1;
+    w->router->joint_rows += n > 1 ? rows : 0;
+    w->router->packed_executions += w->packed != NULL;
 }
 
 static void on_answer(void *user, const weft_wire_head *head, const weft_wire_tensor *tensor,
@@ -414,8 +442,7 @@ static void on_answer(void *user, const weft_wire_head *head, const weft_wire_te
     }
     if (head->err == WEFT_ERR_OK) {
         give_outputs(w, head, tensor, payload);
-        w->router->joint_executions += w->joint != NULL;
-        w->router->packed_executions += w->packed != NULL;
+        count_execution(w);
         return;
     }
     for (uint32_t k = 0; k < w->n_part; k++) {

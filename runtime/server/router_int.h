@@ -50,6 +50,7 @@ typedef struct router_bundle router_bundle;
 typedef struct router_model {
     const weft_bundle_program *program; /* NULL: the place is free */
     const weft_bundle_program *packed;  /* for sequences of different lengths; NULL: none */
+    const weft_bundle_program *family;  /* the same for several models; NULL: none */
     router_bundle *bundle;
     char version[WEFT_VERSION_MAX];
     bool wanted;                      /* it is to have workers */
@@ -260,18 +261,26 @@ void weft_router__watch_channels(weft_router *router);
 
 /* -- Packed batches (router_packed.c) ------------------------------------------------------- */
 
-/* The packed program of a model; NULL: it has none. */
-const weft_bundle_program *weft_batch__find_packed(const weft_bundle *bundle, uint32_t model);
+/* The packed program of a model, or that of its family; NULL: there is none. */
+const weft_bundle_program *weft_batch__find_packed(const weft_bundle *bundle, uint32_t model,
+                                                   bool family);
 /* Numbers in the array of places of a run. */
 size_t weft_batch__count_places(const weft_bundle_program *packed);
 /* Takes requests with at most `most` sequences from the head of the queue. false: none, because
  * they are of one length. */
 bool weft_batch__take_packed(const weft_bundle_program *packed, router_model *model, int64_t most,
                              router_batch *batch);
-/* The message that runs the batch; `places` must stay until it is sent. false: out of memory. */
+struct joint_query;
+/* Takes requests of the models of a family, one batch for each part: first of the model that has to
+ * run, then as they are due. false: none, because no second model has requests that are due, or the
+ * first request does not fit. `model`: all of the router's. */
+bool weft_batch__take_family(const weft_bundle_program *family, const struct joint_query *query,
+                             router_model *model, router_batch *batch);
+/* The message that runs the batches, one for each part; `places` must stay until it is sent. false:
+ * out of memory. */
 bool weft_batch__compose_packed(const weft_bundle_program *packed, const router_batch *batch,
                                 int64_t *places, weft_wire_out *out);
-/* As weft_batch__give. */
+/* As weft_batch__give, for the batches of all parts. */
 void weft_batch__give_packed(const weft_bundle_program *packed, router_batch *batch,
                              const weft_wire_tensor *tensor, uint32_t n_tensor,
                              const uint8_t *payload);
@@ -311,8 +320,8 @@ typedef struct router_worker {
     bool *serves;                      /* by model of the router; only models of its bundle */
     int64_t *most;                     /* by model: rows of a batch at most */
     router_joint *joint;               /* NULL: one model's own program, or its packed one */
-    const weft_bundle_program *packed; /* NULL: the batch is not packed */
-    int64_t *places;                   /* positions and starts of the packed batch */
+    const weft_bundle_program *packed; /* of the model or its family; NULL: not packed */
+    int64_t *places;                   /* positions, starts and parts of the packed batch */
     bool prepares;          /* prepares the sizes `prepare_in` of the joint program; no batch */
     uint64_t prepare_by_ns; /* after this time it counts as hung */
     weft_wire_tensor *prepare_in;
@@ -348,6 +357,9 @@ typedef struct joint_set {
 WEFT_MUST_USE weft_err weft_joint__create(const weft_bundle *bundle, uint32_t first,
                                           uint32_t n_worker, joint_set *out);
 void weft_joint__destroy(joint_set *set);
+/* Whether requests of the model may run with those of another on this worker: they are due, the
+ * worker serves the model, and no other idle worker does. */
+bool weft_joint__can_join(const joint_query *query, uint32_t model);
 /* The joint program that should run the model together with others whose requests are due and that
  * no other idle worker serves; `out`: the size of each part. NULL: the model runs by itself. */
 router_joint *weft_joint__find(joint_set *set, const joint_query *query, joint_part *out);
@@ -404,7 +416,8 @@ struct weft_router {
     router_worker *worker;
     uint32_t n_worker, worker_room; /* places in use at some time; all places */
     struct router_change *change;   /* NULL: the plan cannot change */
-    uint64_t next_id, restarts, joint_executions, packed_executions, next_scan_ns, timeout_ns;
+    uint64_t next_id, restarts, joint_executions, joint_rows, packed_executions;
+    uint64_t next_scan_ns, timeout_ns;
     uint32_t n_pending;   /* accepted, not answered */
     router_slices slices; /* in force */
     bool *shares;         /* by model: scratch of admission.c */

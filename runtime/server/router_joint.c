@@ -217,6 +217,13 @@ static bool is_free_elsewhere(const joint_query *q, uint32_t model)
     return false;
 }
 
+bool weft_joint__can_join(const joint_query *q, uint32_t model)
+{
+    const router_model *m = &q->model[model];
+    return m->head && q->worker[q->at].serves[model] &&
+           weft_batch__is_due(m, q->delay_us, q->now_ns) && !is_free_elsewhere(q, model);
+}
+
 /* Whether the joint program is faster at these sizes: its inputs have at most `limit` elements. */
 static bool is_within_limit(const joint_query *q, const router_joint *j, const joint_part *part)
 {
@@ -242,8 +249,7 @@ static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_
         const router_model *m = &q->model[at];
         must = at == q->must ? k : must;
         out[k] = (joint_part){0};
-        if (m->head && q->worker[q->at].serves[at] &&
-            weft_batch__is_due(m, q->delay_us, q->now_ns) && !is_free_elsewhere(q, at))
+        if (weft_joint__can_join(q, at))
             out[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
     }
     return must;

@@ -332,8 +332,8 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
         router_model *m = &router->model[b->first + k];
         int64_t largest = weft_batch__largest(weft_bundle_face(bundle, k));
         *m = (router_model){.program = weft_bundle_face(bundle, k),
-                            .packed =
-                                k < bundle->n_program ? weft_batch__find_packed(bundle, k) : NULL,
+                            .packed = weft_batch__find_packed(bundle, k, false),
+                            .family = weft_batch__find_packed(bundle, k, true),
                             .bundle = b,
                             .largest_bucket = largest > 0 ? largest : 1};
         const char *version = as->version           ? as->version

@@ -1,10 +1,13 @@
-/* Packed batches: requests of one model with sequences of different lengths in one run.
+/* Packed batches: requests with sequences of different lengths in one run, of one model or of the
+ * models of a family.
  *
  * Where the bundle has a packed program for a model (weft compile --pack) and the requests at the
  * head of its queue differ in length, the program runs the rows of all their sequences one after
  * the other, without padding between them. Its only size is the total of rows, rounded up to a
- * bucket: the rows that are missing repeat the first row and are a sequence of their own, whose
- * outputs nobody gets. Requests of one length run by the model's own program, in batches. */
+ * bucket: the rows that are missing repeat rows of the first request, and are sequences of their
+ * own, whose outputs nobody gets. Requests of one length run by the model's own program, in
+ * batches. The packed program of a family also has an input that tells the model of each row; it
+ * runs where requests of two of its models wait, of whatever lengths. */
 #include "runtime/server/router_int.h"
 
 #include <stdlib.h>
@@ -25,10 +28,16 @@ static bool has_tokens(const weft_bundle_program *p, const weft_bundle_port *por
     return t->rank >= 2 && weft_dim_as_symbol(p->dims, t->dim[1]) == 0;
 }
 
-/* Sequences of a run, the one of padding among them. */
+/* Inputs of the models. */
+static uint32_t count_inputs(const weft_bundle_program *p)
+{
+    return p->part[0].n_in;
+}
+
+/* Sequences of a run, those of padding among them. */
 static int64_t most_sequences(const weft_bundle_program *p)
 {
-    return type_of(p, &p->input[p->n_input - 1])->dim[0];
+    return type_of(p, &p->input[count_inputs(p) + 1])->dim[0];
 }
 
 /* The smallest bucket of at least `rows` rows; 0: none. */
@@ -51,21 +60,36 @@ static int64_t largest_bucket(const weft_bundle_program *p)
     return most;
 }
 
-const weft_bundle_program *weft_batch__find_packed(const weft_bundle *b, uint32_t model)
+static bool has_part(const weft_bundle_program *p, uint32_t model)
+{
+    for (uint32_t k = 0; k < p->n_part; k++)
+        if (p->part[k].program == model)
+            return true;
+    return false;
+}
+
+const weft_bundle_program *weft_batch__find_packed(const weft_bundle *b, uint32_t model,
+                                                   bool family)
 {
     for (uint32_t i = 0; i < b->n_joint; i++) {
         const weft_bundle_program *p = &b->program[b->n_program + i];
-        if (p->is_packed && p->part[0].program == model && largest_bucket(p) > 0)
+        if (p->is_packed && (p->n_part > 1) == family && has_part(p, model) &&
+            largest_bucket(p) > 0)
             return p;
     }
     return NULL;
+}
+
+size_t weft_batch__count_places(const weft_bundle_program *p)
+{
+    return (size_t)((p->n_part > 1 ? 2 : 1) * largest_bucket(p) + most_sequences(p));
 }
 
 /* -- Taking ----------------------------------------------------------------------------------- */
 
 static int64_t length_of(const weft_bundle_program *p, const weft_request *r)
 {
-    for (uint32_t i = 0; i < p->part[0].n_in; i++)
+    for (uint32_t i = 0; i < count_inputs(p); i++)
         if (has_tokens(p, &p->input[i]))
             return r->in[i].dim[1];
     return 0;
@@ -74,7 +98,7 @@ static int64_t length_of(const weft_bundle_program *p, const weft_request *r)
 /* Whether the sizes of the inputs are those of the program, with one length. */
 static bool fits_program(const weft_bundle_program *p, const weft_request *r, int64_t length)
 {
-    for (uint32_t i = 0; i < p->part[0].n_in; i++) {
+    for (uint32_t i = 0; i < count_inputs(p); i++) {
         const weft_ttype *t = type_of(p, &p->input[i]);
         bool tokens = has_tokens(p, &p->input[i]);
         if (tokens && r->in[i].dim[1] != length)
@@ -86,167 +110,311 @@ static bool fits_program(const weft_bundle_program *p, const weft_request *r, in
     return true;
 }
 
-/* Requests at the head of the queue that fit into one run of at most `most` sequences; 0: they are
- * of one length, or fewer than two. */
-static uint32_t count_fitting(const weft_bundle_program *p, const router_model *model, int64_t most)
+/* What a run has room for. */
+typedef struct room {
+    const weft_bundle_program *p;
+    int64_t rows, sequences; /* taken */
+    int64_t longest;         /* sequence */
+    uint32_t requests;
+} room;
+
+/* Sequences of padding behind `rows` rows: none is longer than one of a request. */
+static int64_t count_padding(const room *x, int64_t rows, int64_t longest)
 {
-    int64_t rows = 0, sequences = 0, room = largest_bucket(p);
-    int64_t first = model->head ? length_of(p, model->head) : 0;
-    uint32_t n = 0;
-    bool differ = false;
-    if (most > most_sequences(p) - 1)
-        most = most_sequences(p) - 1;
-    for (const weft_request *r = model->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++) {
-        int64_t length = length_of(p, r);
-        if (r->attempts > 0 || r->rows <= 0 || length <= 0 || sequences + r->rows > most ||
-            length > (room - rows) / r->rows || !fits_program(p, r, length))
-            break;
-        rows += r->rows * length;
-        sequences += r->rows;
-        differ = differ || length != first;
-    }
-    return differ ? n : 0;
+    int64_t bucket = find_bucket(x->p, rows);
+    return (bucket - rows + longest - 1) / longest;
+}
+
+/* Takes up the request; false: it does not fit. */
+static bool take_up(room *x, const weft_request *r)
+{
+    int64_t length = length_of(x->p, r), sequences = x->sequences + r->rows;
+    if (r->attempts > 0 || r->rows <= 0 || length <= 0 || x->requests == BATCH_REQUESTS_MAX ||
+        sequences > most_sequences(x->p) || length > (largest_bucket(x->p) - x->rows) / r->rows ||
+        !fits_program(x->p, r, length))
+        return false;
+    int64_t rows = x->rows + r->rows * length, longest = length > x->longest ? length : x->longest;
+    if (sequences + count_padding(x, rows, longest) > most_sequences(x->p))
+        return false;
+    x->rows = rows;
+    x->sequences = sequences;
+    x->longest = longest;
+    x->requests++;
+    return true;
+}
+
+static void move(const weft_bundle_program *p, router_model *model, weft_request *r,
+                 router_batch *batch)
+{
+    weft_batch__remove(model, r);
+    batch->request_rows[batch->n] = r->rows;
+    batch->request_length[batch->n] = length_of(p, r);
+    batch->rows += r->rows;
+    batch->padded_rows = batch->rows;
+    batch->request[batch->n++] = r;
 }
 
 bool weft_batch__take_packed(const weft_bundle_program *p, router_model *model, int64_t most,
                              router_batch *batch)
 {
-    uint32_t n = count_fitting(p, model, most);
-    int64_t rows = 0;
-    while (batch->n < n) {
-        weft_request *r = model->head;
-        weft_batch__remove(model, r);
-        batch->request_rows[batch->n] = r->rows;
-        batch->request_length[batch->n] = length_of(p, r);
-        batch->rows += r->rows;
-        rows += r->rows * batch->request_length[batch->n];
-        batch->request[batch->n++] = r;
+    room x = {.p = p};
+    int64_t first = model->head ? length_of(p, model->head) : 0;
+    bool differ = false;
+    for (const weft_request *r = model->head; r && x.sequences + r->rows <= most; r = r->next) {
+        if (!take_up(&x, r))
+            break;
+        differ = differ || length_of(p, r) != first;
     }
-    batch->padded_rows = batch->rows;
-    batch->packed_rows = n > 0 ? find_bucket(p, rows) : 0;
-    return n > 0;
+    for (uint32_t i = 0; differ && i < x.requests; i++)
+        move(p, model, model->head, batch);
+    batch->packed_rows = differ ? find_bucket(p, x.rows) : 0;
+    return differ;
+}
+
+/* The part whose first request is due first, of those that are `open`; n_part: none. */
+static uint32_t first_part(const weft_bundle_program *p, uint32_t first, const router_model *model,
+                           const bool *open, uint64_t now_ns)
+{
+    uint32_t best = p->n_part;
+    for (uint32_t k = 0; k < p->n_part; k++) {
+        const router_model *m = &model[first + p->part[k].program];
+        if (open[k] && m->head &&
+            (best == p->n_part ||
+             weft_admission__goes_first(m, &model[first + p->part[best].program], now_ns)))
+            best = k;
+    }
+    return best;
+}
+
+bool weft_batch__take_family(const weft_bundle_program *p, const joint_query *q,
+                             router_model *model, router_batch *batch)
+{
+    const router_worker *w = &q->worker[q->at];
+    uint32_t first = w->bundle->first, n_open = 0, must = p->n_part;
+    bool open[JOINT_PARTS_MAX] = {false};
+    room x = {.p = p};
+    if (p->n_part > JOINT_PARTS_MAX)
+        return false;
+    for (uint32_t k = 0; k < p->n_part; k++) {
+        uint32_t at = first + p->part[k].program;
+        open[k] = weft_joint__can_join(q, at);
+        n_open += open[k];
+        must = at == q->must ? k : must;
+    }
+    if (n_open < 2 || must == p->n_part || !open[must])
+        return false;
+    for (uint32_t k = 0; k < p->n_part; k++)
+        batch[k] = (router_batch){.model = first + p->part[k].program, .sent_ns = q->now_ns};
+    for (uint32_t k = must; k < p->n_part; k = first_part(p, first, model, open, q->now_ns)) {
+        router_model *m = &model[batch[k].model];
+        weft_request *r = m->head;
+        if (batch[k].rows + r->rows > w->most[batch[k].model] || !take_up(&x, r)) {
+            open[k] = false;
+            if (k == must && x.requests == 0)
+                return false; /* it runs by itself */
+            continue;
+        }
+        move(p, m, r, &batch[k]);
+    }
+    for (uint32_t k = 0; k < p->n_part; k++)
+        batch[k].packed_rows = find_bucket(p, x.rows);
+    return true;
 }
 
 /* -- Sending ---------------------------------------------------------------------------------- */
 
-static void compose_input(const weft_bundle_program *p, const router_batch *b, uint32_t i,
-                          int64_t used, weft_wire_tensor *t, weft_wire_out *out)
+/* The first request of the run. */
+static const weft_request *first_request(const router_batch *b)
 {
-    const weft_tensor *first = &b->request[0]->in[i];
-    bool tokens = has_tokens(p, &p->input[i]);
-    size_t row = weft_tensor_bytes(first) / (size_t)(first->dim[0] * (tokens ? first->dim[1] : 1));
-    *t = (weft_wire_tensor){.dtype = first->dtype, .rank = first->rank};
-    memcpy(t->dim, first->dim, sizeof t->dim);
-    t->dim[0] = tokens ? 1 : most_sequences(p);
-    if (tokens)
-        t->dim[1] = b->packed_rows;
-    for (uint32_t k = 0; k < b->n; k++) {
-        const weft_tensor *in = &b->request[k]->in[i];
-        weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
-    }
-    int64_t all = tokens ? b->packed_rows : most_sequences(p);
-    for (int64_t at = tokens ? used : b->rows; at < all; at++)
-        weft_wire__add_chunk(out, first->data, row);
+    while (b->n == 0)
+        b++;
+    return b->request[0];
 }
 
-/* The position of each row and the start of each sequence, one array behind the other. Returns the
- * rows of requests. */
-static int64_t set_places(const weft_bundle_program *p, const router_batch *b, int64_t *position)
+static void compose_input(const weft_bundle_program *p, const router_batch *b, uint32_t i,
+                          weft_wire_tensor *t, weft_wire_out *out)
 {
-    int64_t *start = position + b->packed_rows, n = most_sequences(p), at = 0, s = 0;
-    for (uint32_t k = 0; k < b->n; k++)
-        for (int64_t j = 0; j < b->request_rows[k]; j++) {
-            start[s++] = at;
-            for (int64_t i = 0; i < b->request_length[k]; i++)
-                position[at++] = i;
+    const weft_tensor *first = &first_request(b)->in[i];
+    bool tokens = has_tokens(p, &p->input[i]);
+    int64_t all = tokens ? b->packed_rows : most_sequences(p), at = 0;
+    int64_t own = first->dim[0] * (tokens ? first->dim[1] : 1);
+    size_t row = weft_tensor_bytes(first) / (size_t)own;
+    *t = (weft_wire_tensor){.dtype = first->dtype, .rank = first->rank};
+    memcpy(t->dim, first->dim, sizeof t->dim);
+    t->dim[0] = tokens ? 1 : all;
+    if (tokens)
+        t->dim[1] = all;
+    for (uint32_t k = 0; k < p->n_part; k++)
+        for (uint32_t j = 0; j < b[k].n; j++) {
+            const weft_tensor *in = &b[k].request[j]->in[i];
+            weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
+            at += b[k].request_rows[j] * (tokens ? b[k].request_length[j] : 1);
         }
-    int64_t used = at, last = at < b->packed_rows ? at : start[s - 1];
-    while (at < b->packed_rows)
-        position[at++] = 0;
-    while (s < n)
-        start[s++] = last;
-    return used;
+    for (; at < all; at += own)
+        weft_wire__add_chunk(out, first->data, row * (size_t)(own < all - at ? own : all - at));
+}
+
+/* The position of each row, the start of each sequence and, of a family, the part of each row, one
+ * array behind the other. */
+static void set_places(const weft_bundle_program *p, const router_batch *b, int64_t *position)
+{
+    int64_t rows = b->packed_rows, n = most_sequences(p), at = 0, s = 0, longest = 1;
+    int64_t *start = position + rows, *part = start + n;
+    for (uint32_t k = 0; k < p->n_part; k++)
+        for (uint32_t j = 0; j < b[k].n; j++) {
+            int64_t length = b[k].request_length[j];
+            longest = length > longest ? length : longest;
+            for (int64_t c = 0; c < b[k].request_rows[j]; c++) {
+                start[s++] = at;
+                for (int64_t i = 0; i < length; i++, at++) {
+                    position[at] = i;
+                    if (p->n_part > 1)
+                        part[at] = k;
+                }
+            }
+        }
+    for (int64_t i = 0; at < rows; i = i + 1 < longest ? i + 1 : 0, at++) {
+        if (i == 0)
+            start[s++] = at;
+        position[at] = i;
+        if (p->n_part > 1)
+            part[at] = 0;
+    }
+    for (int64_t last = start[s - 1]; s < n; s++)
+        start[s] = last;
+}
+
+static void add_numbers(weft_wire_out *out, uint32_t i, const int64_t *at, int64_t n)
+{
+    out->tensor[i] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I64, .rank = 1, .dim = {n}};
+    weft_wire__add_chunk(out, at, (size_t)n * sizeof *at);
+}
+
+/* The first output with the same value: models of a family may share it. */
+static uint32_t find_output(const weft_bundle_program *p, uint32_t output)
+{
+    uint32_t i = 0;
+    while (p->output[i].value != p->output[output].value)
+        i++;
+    return i;
+}
+
+/* Outputs of the program that no request asks for. */
+static uint64_t skipped(const weft_bundle_program *p, const router_batch *b)
+{
+    uint64_t skip = UINT64_MAX;
+    for (uint32_t k = 0, first = 0; k < p->n_part; first += p->part[k++].n_out)
+        for (uint32_t i = 0; b[k].n > 0 && i < p->part[k].n_out; i++) {
+            uint32_t output = find_output(p, first + i);
+            uint64_t all = weft_batch__skipped(&b[k]);
+            bool asked = i >= WEFT_SKIPPED_OUTPUTS_MAX || !(all >> i & 1);
+            if (asked && output < WEFT_SKIPPED_OUTPUTS_MAX)
+                skip &= ~((uint64_t)1 << output);
+        }
+    return skip;
 }
 
 bool weft_batch__compose_packed(const weft_bundle_program *p, const router_batch *b,
                                 int64_t *places, weft_wire_out *out)
 {
-    uint32_t n = p->part[0].n_in;
-    int64_t used = set_places(p, b, places), sequences = most_sequences(p);
-    size_t padding = (size_t)(b->packed_rows - used + sequences);
-    if (!weft_wire__begin(out, WEFT_WIRE_RUN, p->n_input, n * (b->n + padding) + 2))
+    uint32_t n = count_inputs(p), requests = 0;
+    int64_t rows = b->packed_rows, sequences = most_sequences(p);
+    for (uint32_t k = 0; k < p->n_part; k++)
+        requests += b[k].n;
+    /* Padding repeats the first request, of one row at least. */
+    if (!weft_wire__begin(out, WEFT_WIRE_RUN, p->n_input,
+                          n * (requests + (size_t)(rows + sequences)) + 3))
         return false;
-    out->head.skip = weft_batch__skipped(b);
+    out->head.skip = skipped(p, b);
+    set_places(p, b, places);
     for (uint32_t i = 0; i < n; i++)
-        compose_input(p, b, i, used, &out->tensor[i], out);
-    out->tensor[n] =
-        (weft_wire_tensor){.dtype = WEFT_DTYPE_I64, .rank = 1, .dim = {b->packed_rows}};
-    out->tensor[n + 1] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I64, .rank = 1, .dim = {sequences}};
-    weft_wire__add_chunk(out, places, (size_t)b->packed_rows * sizeof *places);
-    weft_wire__add_chunk(out, places + b->packed_rows, (size_t)sequences * sizeof *places);
+        compose_input(p, b, i, &out->tensor[i], out);
+    add_numbers(out, n, places, rows);
+    add_numbers(out, n + 1, places + rows, sequences);
+    if (p->n_part > 1)
+        add_numbers(out, n + 2, places + rows + sequences, rows);
     return true;
 }
 
-size_t weft_batch__count_places(const weft_bundle_program *p)
-{
-    return (size_t)(largest_bucket(p) + most_sequences(p));
-}
-
 /* -- Answers ---------------------------------------------------------------------------------- */
-
-/* Whether the output has a row for each row of the run, or for each sequence. */
-static bool fits(const weft_bundle_program *p, const router_batch *b, uint32_t i,
-                 const weft_wire_tensor *t)
-{
-    if (has_tokens(p, &p->output[i]))
-        return t->rank >= 2 && t->dim[0] == 1 && t->dim[1] == b->packed_rows;
-    return t->rank >= 1 && t->dim[0] == most_sequences(p);
-}
 
 static size_t bytes_of(const weft_wire_tensor *t)
 {
     return (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
 }
 
-static size_t row_bytes(const weft_bundle_program *p, const router_batch *b, uint32_t i,
-                        const weft_wire_tensor *t)
+/* Rows of the run that output i has, or sequences. */
+static int64_t all_rows(const weft_bundle_program *p, const router_batch *b, uint32_t i)
 {
-    return bytes_of(t) /
-           (size_t)(has_tokens(p, &p->output[i]) ? b->packed_rows : most_sequences(p));
+    return has_tokens(p, &p->output[i]) ? b->packed_rows : most_sequences(p);
 }
 
-/* Rows of output i that request k gets. */
-static int64_t rows_of(const weft_bundle_program *p, const router_batch *b, uint32_t k, uint32_t i)
+/* Whether the output has a row for each row of the run, or for each sequence, or was skipped. */
+static bool fits(const weft_bundle_program *p, const router_batch *b, uint32_t i,
+                 const weft_wire_tensor *t)
 {
-    return b->request_rows[k] * (has_tokens(p, &p->output[i]) ? b->request_length[k] : 1);
+    bool tokens = has_tokens(p, &p->output[i]);
+    return bytes_of(t) == 0 ||
+           (t->rank > tokens && t->dim[tokens] == all_rows(p, b, i) && (!tokens || t->dim[0] == 1));
 }
 
-/* Copies the rows of request k, `token` rows and `sequence` sequences behind the first ones. */
-static bool give_one(const weft_bundle_program *p, const router_batch *b, uint32_t k, int64_t token,
-                     int64_t sequence, const weft_wire_tensor *tensor, const uint8_t *payload)
+/* An answer to a packed run. */
+typedef struct packed_answer {
+    const weft_bundle_program *p;
+    const weft_wire_tensor *tensor;
+    const uint8_t *payload;
+    int64_t row, sequence; /* of the next request */
+} packed_answer;
+
+static const uint8_t *find_data(const packed_answer *a, uint32_t output)
 {
-    weft_request *r = b->request[k];
+    const uint8_t *at = a->payload;
+    for (uint32_t i = 0; i < output; i++)
+        at += bytes_of(&a->tensor[i]);
+    return at;
+}
+
+/* Bytes of the request's rows of the output. */
+static size_t own_bytes(const packed_answer *a, const router_batch *b, uint32_t j, uint32_t output)
+{
+    bool tokens = has_tokens(a->p, &a->p->output[output]);
+    size_t row = bytes_of(&a->tensor[output]) / (size_t)all_rows(a->p, b, output);
+    return row * (size_t)(b->request_rows[j] * (tokens ? b->request_length[j] : 1));
+}
+
+static void give_output(const packed_answer *a, const router_batch *b, uint32_t j, uint32_t output,
+                        weft_tensor *out, uint8_t *data)
+{
+    const weft_wire_tensor *t = &a->tensor[output];
+    bool tokens = has_tokens(a->p, &a->p->output[output]);
+    size_t row = bytes_of(t) / (size_t)all_rows(a->p, b, output);
+    *out = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = data};
+    memcpy(out->dim, t->dim, sizeof t->dim);
+    out->dim[0] = b->request_rows[j];
+    if (tokens)
+        out->dim[1] = b->request_length[j];
+    memcpy(data, find_data(a, output) + row * (size_t)(tokens ? a->row : a->sequence),
+           own_bytes(a, b, j, output));
+}
+
+/* Copies the rows of request j of a part, whose outputs begin with `first`. false: no memory. */
+static bool give_one(const packed_answer *a, const router_batch *b, uint32_t j, uint32_t first,
+                     uint32_t n_out)
+{
+    weft_request *r = b->request[j];
     size_t total = 0, at = 0;
-    for (uint32_t i = 0; i < p->n_output; i++)
-        total += (row_bytes(p, b, i, &tensor[i]) * (size_t)rows_of(p, b, k, i) + 63) / 64 * 64;
+    for (uint32_t i = 0; i < n_out; i++)
+        if (weft_request__asks(r, i))
+            total += (own_bytes(a, b, j, find_output(a->p, first + i)) + 63) / 64 * 64;
     r->out_data = malloc(total + 1);
-    for (uint32_t i = 0; r->out_data && i < p->n_output; i++) {
-        const weft_wire_tensor *t = &tensor[i];
-        bool tokens = has_tokens(p, &p->output[i]);
-        size_t row = row_bytes(p, b, i, t), n = (size_t)rows_of(p, b, k, i);
-        if (weft_request__asks(r, i)) {
-            r->out[i] = (weft_tensor){
-                .dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = r->out_data + at};
-            memcpy(r->out[i].dim, t->dim, sizeof t->dim);
-            r->out[i].dim[0] = b->request_rows[k];
-            if (tokens)
-                r->out[i].dim[1] = b->request_length[k];
-            memcpy(r->out_data + at, payload + row * (size_t)(tokens ? token : sequence), row * n);
-            at += (row * n + 63) / 64 * 64;
-        } else {
-            r->out[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = 1};
+    for (uint32_t i = 0; r->out_data && i < n_out; i++) {
+        uint32_t output = find_output(a->p, first + i);
+        if (!weft_request__asks(r, i)) {
+            r->out[i] = (weft_tensor){.dtype = (weft_dtype)a->tensor[output].dtype, .rank = 1};
+            continue;
         }
-        payload += bytes_of(t);
+        give_output(a, b, j, output, &r->out[i], r->out_data + at);
+        at += (own_bytes(a, b, j, output) + 63) / 64 * 64;
     }
     return r->out_data != NULL;
 }
@@ -255,19 +423,20 @@ void weft_batch__give_packed(const weft_bundle_program *p, router_batch *b,
                              const weft_wire_tensor *tensor, uint32_t n_tensor,
                              const uint8_t *payload)
 {
-    int64_t token = 0, sequence = 0;
+    packed_answer a = {.p = p, .tensor = tensor, .payload = payload};
     bool ok = n_tensor == p->n_output;
     for (uint32_t i = 0; i < p->n_output && ok; i++)
-        ok = fits(p, b, i, &tensor[i]) || bytes_of(&tensor[i]) == 0;
-    for (uint32_t k = 0; k < b->n; k++) {
-        weft_request *r = b->request[k];
-        if (r) {
-            r->answer = WEFT_ANSWER_OK;
-            if (!ok || !give_one(p, b, k, token, sequence, tensor, payload))
-                weft_request__set_answer(r, WEFT_ANSWER_INTERNAL,
-                                         "the worker's answer does not fit");
+        ok = fits(p, b, i, &tensor[i]);
+    for (uint32_t k = 0, first = 0; k < p->n_part; first += p->part[k++].n_out)
+        for (uint32_t j = 0; j < b[k].n; j++) {
+            weft_request *r = b[k].request[j];
+            if (r) {
+                r->answer = WEFT_ANSWER_OK;
+                if (!ok || !give_one(&a, &b[k], j, first, p->part[k].n_out))
+                    weft_request__set_answer(r, WEFT_ANSWER_INTERNAL,
+                                             "the worker's answer does not fit");
+            }
+            a.row += b[k].request_rows[j] * b[k].request_length[j];
+            a.sequence += b[k].request_rows[j];
         }
-        token += b->request_rows[k] * b->request_length[k];
-        sequence += b->request_rows[k];
-    }
 }

@@ -127,6 +127,11 @@ uint64_t weft_router__packed_executions(const weft_router *router)
     return router->packed_executions;
 }
 
+uint64_t weft_router__joint_rows(const weft_router *router)
+{
+    return router->joint_rows;
+}
+
 uint64_t weft_router__joint_executions(const weft_router *router)
 {
     return router->joint_executions;

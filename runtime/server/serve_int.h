@@ -518,7 +518,9 @@ typedef struct weft_worker_status {
 } weft_worker_status;
 weft_worker_status weft_router__worker_status(const weft_router *router, uint32_t worker);
 uint64_t weft_router__restarts(const weft_router *router);
+/* Runs of several models at once, and the rows of their requests. */
 uint64_t weft_router__joint_executions(const weft_router *router);
+uint64_t weft_router__joint_rows(const weft_router *router);
 uint64_t weft_router__packed_executions(const weft_router *router);
 
 /* Checks the types and dims of the request and queues it, or ends it with an error: `done` may be

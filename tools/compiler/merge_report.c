@@ -133,6 +133,10 @@ static json_t *report_packs(const weft_merge_log *log)
                               row->reason == NULL);
         if (o && row->reason)
             json_object_set_new(o, "reason", weft_tool_json_name(row->reason));
+        if (o && row->together_with)
+            json_object_set_new(o, "together_with", json_integer(row->together_with));
+        else if (o && row->apart)
+            json_object_set_new(o, "apart", weft_tool_json_name(row->apart));
         json_array_append_new(list, o);
     }
     return list;
