@@ -63,6 +63,7 @@ uint32_t weft_rnn_directions(weft_attrs attrs, bool *out_reverse);
 /* Activations of one direction; each takes the next entries of alpha and beta. */
 bool weft_rnn_acts(weft_attrs attrs, weft_rnn_cell cell, uint32_t direction, weft_rnn_act out[3]);
 weft_rnn_cell weft_rnn_cell_of(weft_op_id op);
+const char *weft_rnn_act_name(weft_rnn_fn fn); /* "hardsigmoid" */
 float weft_rnn_activate(const weft_rnn_act *a, float x);
 
 static inline bool weft_rnn_is_reverse(const weft_rnn_layer *n, int64_t direction)

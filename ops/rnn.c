@@ -34,6 +34,11 @@ static const struct {
     [WEFT_RNN_SOFTPLUS] = {"softplus", 0, 0, 0},
 };
 
+const char *weft_rnn_act_name(weft_rnn_fn fn)
+{
+    return act_table[fn].name;
+}
+
 float weft_rnn_activate(const weft_rnn_act *a, float x)
 {
     switch (a->fn) {

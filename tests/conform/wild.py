@@ -7,8 +7,9 @@ ${XDG_CACHE_HOME:-~/.cache}/weft/wild; exit code 77 where they can not be had. A
 tried once. With --speed, both run alternately, each in a process of its own on the same CPUs with the same number
 of threads; the figure is the median of the rounds' ratios of median latencies, onnxruntime / Weft.
 
-usage: wild.py WEFT [--quick] [--speed ROUNDS] [--seconds S] [--threads 1,2] [--table FILE] [NAME...]
+usage: wild.py WEFT [--quick] [--speed ROUNDS] [--seconds S] [--threads 1,2] [--target sm_80,sm_90] [--table FILE] [NAME...]
        --quick: only small archives; NAME: part of a package's or a file's name
+       --target: files are only compiled, for these GPUs; the table has seconds and bytes
 """
 import argparse
 import csv
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -305,7 +307,27 @@ def try_file(weft, entry, path, options, folder):
     return row
 
 
+def emit_file(weft, entry, path, options, folder):
+    """A row of the table of --target: nothing is run."""
+    row = {"package": f"{entry['package']} {entry['version']}", "file": entry["file"].split("/", 1)[1], "seconds": 0.0, "bytes": 0,
+           "problem": ""}
+    bundle, start = os.path.join(folder, "m.weft"), time.monotonic()
+    try:
+        oracle.weft(weft, "compile", path, "--target", options.target, "-o", bundle, timeout=1200)
+        row["bytes"] = os.path.getsize(bundle)
+    except oracle.Failed as e:
+        errors = [line for line in str(e).splitlines() if line.startswith("error: ")]
+        row["problem"] = "refused: " + errors[0].replace(f"error: {path}:", "") if errors else f"ended with {e.code}"
+    except subprocess.TimeoutExpired:
+        row["problem"] = "takes too long to compile"
+    row["seconds"] = round(time.monotonic() - start, 1)
+    return row
+
+
 def print_row(row, options):
+    if options.target:
+        print(f"{row['package'] + ' ' + row['file']:90} {row['seconds']:6.1f} s {row['bytes']:11}  {row['problem']}", flush=True)
+        return
     speed = "".join(f"  {row.get(f'ratio_{t}', math.nan):5.2f}" for t in options.threads) if options.speed else ""
     if speed:
         speed += f"  {row.get('weft_peak_mb', 0):5} / {row.get('onnxruntime_peak_mb', 0):4} MB"
@@ -314,7 +336,7 @@ def print_row(row, options):
 
 def summarise(rows, packages, options):
     bad = [r for r in rows if r["problem"]]
-    print(f"{len(rows)} different files of {len(packages)} packages: {len(rows) - len(bad)} right, "
+    print(f"{len(rows)} different files of {len(packages)} packages: {len(rows) - len(bad)} {'compiled' if options.target else 'right'}, "
           f"{sum(r['problem'].startswith('wrong') for r in bad)} wrong, {sum(not r['problem'].startswith('wrong') for r in bad)} refused")
     for t in options.threads if options.speed else ():
         ratios = [r[f"ratio_{t}"] for r in rows if r.get(f"ratio_{t}")]
@@ -334,9 +356,13 @@ def write_table(rows, options):
     writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    if options.target:
+        head = f"# compiled for {options.target}, nothing was run\n"
+    else:
+        head = (f"# {model.group(1) if model else 'unknown CPU'}, onnxruntime {onnxruntime.__version__}; "
+                f"{options.speed} rounds of {options.seconds} s, ratio = onnxruntime's latency / Weft's\n")
     with open(options.table, "w", encoding="utf-8") as f:
-        f.write(f"# {model.group(1) if model else 'unknown CPU'}, onnxruntime {onnxruntime.__version__}; "
-                f"{options.speed} rounds of {options.seconds} s, ratio = onnxruntime's latency / Weft's\n" + text.getvalue())
+        f.write(head + text.getvalue())
 
 
 def main():
@@ -346,6 +372,7 @@ def main():
     p.add_argument("--speed", type=int, default=0, metavar="ROUNDS")
     p.add_argument("--seconds", type=float, default=0.4)
     p.add_argument("--threads", type=lambda s: [int(t) for t in s.split(",")], default=[1, 2])
+    p.add_argument("--target")
     p.add_argument("--table")
     p.add_argument("names", nargs="*")
     o = p.parse_args()
@@ -366,7 +393,7 @@ def main():
         seen.add(hashlib.sha256(data).digest())
         with tempfile.TemporaryDirectory() as folder:
             path = save_model(archive, entry["file"], data, folder)
-            rows.append(try_file(o.weft, entry, path, o, folder))
+            rows.append((emit_file if o.target else try_file)(o.weft, entry, path, o, folder))
         print_row(rows[-1], o)
     bad = summarise(rows, packages, o)
     if o.table:

@@ -397,6 +397,45 @@ static void test_cuda_emit__pools_equal_the_reference(void **state)
     CHECK(pool_cases, "", "f16", 2e-3);
 }
 
+/* -- Recurrent layers: more of them in machine/recurrent_gpu --------------------------------------
+ */
+
+static const char recurrent_weights[] = "weight $w4 \"w4\" : T[2,36,5] = random 3\n"
+                                        "weight $r4 \"r4\" : T[2,36,9] = random 4\n"
+                                        "weight $b4 \"b4\" : T[2,72] = random 5\n"
+                                        "weight $w3 \"w3\" : T[1,120,7] = random 6\n"
+                                        "weight $r3 \"r3\" : T[1,120,40] = random 7\n"
+                                        "weight $b3 \"b3\" : T[1,240] = random 8\n"
+                                        "weight $w1 \"w1\" : T[1,33,6] = random 9\n"
+                                        "weight $r1 \"r1\" : T[1,33,33] = random 10\n";
+
+static const emit_case recurrent_cases[] = {
+    {"%x : T[?s,?b,5]",
+     "T[?s,2,?b,9] = lstm %x, $w4, $r4, $b4 {hidden_size = 9, direction = \"bidirectional\"}",
+     "bs",
+     {3, 4},
+     false},
+    {"%x : T[?s,2,7]", "T[?s,1,2,40] = gru %x, $w3, $r3, $b3 {hidden_size = 40}", "s", {3}, false},
+    {"%x : T[4,?b,7]",
+     "T[4,1,?b,40] = gru %x, $w3, $r3, $b3 {hidden_size = 40, linear_before_reset = 1}",
+     "b",
+     {2},
+     false},
+    {"%x : T[4,1,6]",
+     "T[4,1,1,33] = rnn %x, $w1, $r1 {hidden_size = 33, direction = \"reverse\"}",
+     "",
+     {0},
+     false},
+};
+
+static void test_cuda_emit__recurrent_layers_equal_the_reference(void **state)
+{
+    (void)state;
+    size_t n = sizeof recurrent_cases / sizeof recurrent_cases[0];
+    check_typed_weights(recurrent_cases, n, recurrent_weights, "f32", 1e-5);
+    check_typed_weights(recurrent_cases, n, recurrent_weights, "f16", 4e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_cuda_emit__norms_give_their_statistics),
         cmocka_unit_test(test_cuda_emit__reductions_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__pools_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__recurrent_layers_equal_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

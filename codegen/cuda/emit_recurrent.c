@@ -1,0 +1,145 @@
+/* Emits lstm, gru and rnn: a kernel for the products of all inputs with W, and one that goes
+ * through the time steps (recurrent.cuh). */
+#include "codegen/cuda/cuda_int.h"
+#include "ops/recurrent.h"
+
+enum { THREADS = 256, HIDDEN_MAX = 2048, STATIC_BYTES = 48 << 10 };
+
+typedef struct layer {
+    weft_cuda *cu;
+    weft_rnn_cell cell;
+    weft_dim n_step, n_batch, n_in;
+    int64_t h;
+    uint32_t n_dir;
+    bool reverse, batch_first, reset_after, input_forget;
+    float clip;
+    const char *type;
+    weft_dim gates; /* offset of the products in scratch memory */
+} layer;
+
+/* Bytes of shared memory: state, cell or reset state, sums of the gates. */
+static int64_t shared_bytes(const layer *l)
+{
+    return ((int64_t)l->cell + (l->cell == WEFT_CELL_RNN ? 1 : 2)) * l->h * 4 + 64;
+}
+
+static weft_err read_layer(weft_cuda *cu, weft_op_id op, layer *l)
+{
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *r = weft_cuda__in_type(cu, 2);
+    const weft_ttype *len = weft_cuda__in_type(cu, 4);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    *l = (layer){.cu = cu, .cell = weft_rnn_cell_of(op)};
+    l->n_dir = weft_rnn_directions(attrs, &l->reverse);
+    l->batch_first = weft_attrs_int(attrs, WEFT_ATTR_LAYOUT, 0) != 0;
+    l->n_step = x->dim[l->batch_first];
+    l->n_batch = x->dim[!l->batch_first];
+    l->n_in = x->dim[2];
+    l->reset_after = weft_attrs_int(attrs, WEFT_ATTR_LINEAR_BEFORE_RESET, 0) != 0;
+    l->input_forget = weft_attrs_int(attrs, WEFT_ATTR_INPUT_FORGET, 0) != 0;
+    l->clip = (float)weft_attrs_float(attrs, WEFT_ATTR_CLIP, 0);
+    l->type = weft_dtype_name((weft_dtype)x->dtype);
+    if (weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0)
+        return weft_cuda__unsup(cu, "states quantised by their range run on CPUs only");
+    if (!weft_dim_is_const(r->dim[2]))
+        return weft_cuda__unsup(cu, "only running tells the hidden size");
+    l->h = r->dim[2];
+    if (l->h > HIDDEN_MAX || shared_bytes(l) > STATIC_BYTES)
+        return weft_cuda__unsup(cu, "a hidden size of %lld is too large for a block's memory",
+                                (long long)l->h);
+    if (len && len->dtype != WEFT_DTYPE_I32)
+        return weft_cuda__unsup(cu, "lengths of type %s", weft_dtype_name((weft_dtype)len->dtype));
+    return WEFT_ERR_OK;
+}
+
+/* Adds operand i as the parameter `name`; returns "name", or "0" if it is omitted. */
+static const char *operand(const layer *l, weft_cuda_kernel *k, const char *name, uint32_t i)
+{
+    if (i >= weft_node_in_count(weft_cuda__module(l->cu), weft_cuda__node(l->cu)) ||
+        !weft_cuda__in_type(l->cu, i))
+        return "0";
+    weft_cuda__in(k, name, i);
+    return name;
+}
+
+static const char *result(const layer *l, weft_cuda_kernel *k, const char *name, uint32_t i)
+{
+    if (!weft_cuda__out_type(l->cu, i))
+        return "0";
+    weft_cuda__out(k, name, i);
+    return name;
+}
+
+static void emit_inputs(const layer *l)
+{
+    weft_cuda_kernel *k = weft_cuda__kernel(l->cu, "recurrent_inputs", THREADS);
+    const weft_dim row_of_gates = (int64_t)l->cell * l->h;
+    weft_cuda__include(k, "recurrent.cuh");
+    weft_cuda__in(k, "x", 0);
+    weft_cuda__in(k, "w", 1);
+    const char *bias = operand(l, k, "bias", 3);
+    weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, false);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    recurrent_inputs<%d, %lld, %s, %s>(x, w, %s, gates, %s);\n", (int)l->cell,
+                    (long long)l->h, l->cell == WEFT_CELL_GRU && l->reset_after ? "true" : "false",
+                    l->type, bias, weft_cuda__int(k, l->n_in));
+    weft_cuda__launch(k, weft_cuda__mul(l->cu, l->n_step, l->n_batch),
+                      weft_cuda__ceil_div(l->cu, row_of_gates, THREADS / 32), l->n_dir, 0);
+}
+
+/* Prints `@_acts`: activation k of direction d. */
+static weft_err print_acts(const layer *l, weft_cuda_kernel *k)
+{
+    weft_buf *top = weft_cuda__top(k);
+    weft_buf_puts(top,
+                  "struct @_acts {\n    __device__ f32 at(int d, int k, f32 x) const\n    {\n");
+    for (uint32_t d = 0; d < l->n_dir; d++) {
+        weft_rnn_act act[3] = {{0}};
+        if (!weft_rnn_acts(weft_cuda__attrs(l->cu), l->cell, d, act))
+            return weft_cuda__unsup(l->cu, "an activation is not known");
+        for (uint32_t i = 0; i < 3; i++)
+            weft_buf_printf(
+                top, "        if (d == %u && k == %u)\n            return rnn_%s(x, %s, %s);\n", d,
+                i, weft_rnn_act_name(act[i].fn), weft_cuda__f32_text(l->cu, act[i].alpha),
+                weft_cuda__f32_text(l->cu, act[i].beta));
+    }
+    weft_buf_puts(top, "        return x;\n    }\n};\n");
+    return WEFT_ERR_OK;
+}
+
+static weft_err emit_steps(const layer *l)
+{
+    weft_cuda_kernel *k = weft_cuda__kernel(l->cu, "recurrent_steps", THREADS);
+    bool is_lstm = l->cell == WEFT_CELL_LSTM;
+    weft_cuda__include(k, "recurrent.cuh");
+    WEFT_TRY(print_acts(l, k));
+    weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, true);
+    weft_cuda__in(k, "r", 2);
+    const char *bias = operand(l, k, "bias", 3), *len = operand(l, k, "len", 4);
+    const char *h0 = operand(l, k, "h0", 5), *c0 = is_lstm ? operand(l, k, "c0", 6) : "0";
+    const char *peep = is_lstm ? operand(l, k, "peep", 7) : "0";
+    const char *y = result(l, k, "y", 0), *y_h = result(l, k, "y_h", 1);
+    const char *y_c = is_lstm ? result(l, k, "y_c", 2) : "0";
+    weft_buf_printf(
+        weft_cuda__body(k),
+        "    const recurrent_data<%s> data = {gates, r, %s, %s, %s, %s, %s, %s, %s, %s};\n"
+        "    const recurrent_size size = {%s, %s, %s, %u, %s};\n"
+        "    recurrent_steps<%d, %lld, %s, %s>(data, size, %s, %s, @_acts{});\n",
+        l->type, bias, h0, c0, peep, len, y, y_h, y_c, weft_cuda__int(k, l->n_step),
+        weft_cuda__int(k, l->n_batch), weft_cuda__int(k, l->n_in), l->n_dir,
+        l->batch_first ? "true" : "false", (int)l->cell, (long long)l->h,
+        l->reset_after ? "true" : "false", l->input_forget ? "true" : "false",
+        l->reverse ? "true" : "false", weft_cuda__f32_text(l->cu, l->clip));
+    weft_cuda__launch(k, l->n_batch, l->n_dir, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_cuda_emit_recurrent(weft_cuda *cu, weft_node n)
+{
+    layer l;
+    WEFT_TRY(read_layer(cu, weft_node_op(weft_cuda__module(cu), n), &l));
+    weft_dim rows = weft_cuda__mul(cu, l.n_step, l.n_batch);
+    l.gates = weft_cuda__scratch_bytes(
+        cu, weft_cuda__mul(cu, rows, (int64_t)l.n_dir * (int64_t)l.cell * l.h * 4));
+    emit_inputs(&l);
+    return emit_steps(&l);
+}

@@ -1,0 +1,174 @@
+/* Recurrent layers: lstm, gru, rnn. Gates are in ONNX order: lstm i o f c, gru z r h.
+ *
+ * recurrent_inputs multiplies all time steps by W, a warp for each gate and row. recurrent_steps has a
+ * block for each sequence and direction, which goes through the time steps with the state in shared
+ * memory; a warp computes the product of the state with a row of R. Every step reads R again, from L2:
+ * meant for layers of some hundred units, where a launch for each step would take longer. */
+#ifndef WEFT_RECURRENT_CUH
+#define WEFT_RECURRENT_CUH
+#include "prelude.cuh"
+
+enum { CELL_RNN = 1, CELL_GRU = 3, CELL_LSTM = 4 }; /* value: gates */
+
+/* -- Activations ------------------------------------------------------------------------------- */
+
+__device__ inline f32 rnn_sigmoid(f32 x, f32, f32) { return 1 / (1 + expf(-x)); }
+__device__ inline f32 rnn_tanh(f32 x, f32, f32) { return tanhf(x); }
+__device__ inline f32 rnn_relu(f32 x, f32, f32) { return x < 0 ? 0 : x; }
+__device__ inline f32 rnn_affine(f32 x, f32 p, f32 q) { return p * x + q; }
+__device__ inline f32 rnn_leakyrelu(f32 x, f32 p, f32) { return x >= 0 ? x : p * x; }
+__device__ inline f32 rnn_thresholdedrelu(f32 x, f32 p, f32) { return x > p ? x : 0; }
+__device__ inline f32 rnn_scaledtanh(f32 x, f32 p, f32 q) { return p * tanhf(q * x); }
+__device__ inline f32 rnn_hardsigmoid(f32 x, f32 p, f32 q)
+{
+    x = p * x + q;
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
+__device__ inline f32 rnn_elu(f32 x, f32 p, f32) { return x >= 0 ? x : p * (expf(x) - 1); }
+__device__ inline f32 rnn_softsign(f32 x, f32, f32) { return x / (1 + (x < 0 ? -x : x)); }
+__device__ inline f32 rnn_softplus(f32 x, f32, f32) { return x > 20 ? x : log1pf(expf(x)); }
+
+/* -- Sizes and rows ---------------------------------------------------------------------------- */
+
+struct recurrent_size {
+    int n_step, n_batch, n_in, n_dir;
+    bool batch_first;
+
+    __device__ size_t x_row(int t, int b) const
+    {
+        return batch_first ? (size_t)b * n_step + t : (size_t)t * n_batch + b;
+    }
+    __device__ size_t state_row(int d, int b) const
+    {
+        return batch_first ? (size_t)b * n_dir + d : (size_t)d * n_batch + b;
+    }
+    __device__ size_t y_row(int t, int d, int b) const
+    {
+        return batch_first ? ((size_t)b * n_step + t) * n_dir + d
+                           : ((size_t)t * n_dir + d) * n_batch + b;
+    }
+};
+
+/* The sum over k of a[k] * b[k], by the 32 threads of a warp; all of them get it. */
+template <class A, class B> __device__ inline f32 warp_dot(const A *a, const B *b, int n)
+{
+    f32 sum = 0;
+    for (int k = threadIdx.x % 32; k < n; k += 32)
+        sum += convert<f32>(a[k]) * convert<f32>(b[k]);
+    return warp_reduce<op_sum>(sum);
+}
+
+/* -- Inputs ------------------------------------------------------------------------------------ */
+
+/* gates[(row * n_dir + direction) * CELL * H + gate] = w[direction, gate] . x[row] + biases. A bias of
+ * R that is multiplied by the reset gate (APART) is left out. Blocks: x, rows; y, groups of gates;
+ * z, directions. */
+template <int CELL, int H, bool APART, class T>
+__device__ inline void recurrent_inputs(const T *x, const T *w, const T *bias, f32 *gates, int n_in)
+{
+    const int row_of_gates = CELL * H, d = blockIdx.z, n_dir = gridDim.z;
+    const int j = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    if (j >= row_of_gates)
+        return; /* a whole warp */
+    const size_t row = blockIdx.x;
+    f32 sum = warp_dot(w + ((size_t)d * row_of_gates + j) * n_in, x + row * n_in, n_in);
+    if (bias) {
+        const T *own = bias + (size_t)d * 2 * row_of_gates;
+        sum += convert<f32>(own[j]);
+        if (!(APART && j >= 2 * H))
+            sum += convert<f32>(own[row_of_gates + j]);
+    }
+    if (threadIdx.x % 32 == 0)
+        gates[(row * n_dir + d) * row_of_gates + j] = sum;
+}
+
+/* -- Time steps -------------------------------------------------------------------------------- */
+
+/* Operands; NULL: omitted. */
+template <class T> struct recurrent_data {
+    const f32 *gates;
+    const T *r, *bias, *h0, *c0, *peep;
+    const i32 *len;
+    T *y, *y_h, *y_c;
+};
+
+/* part[j] = r[j] . state for gates j of [from, to), by all warps of the block. */
+template <int H, class T>
+__device__ inline void multiply_state(const T *r, const f32 *state, f32 *part, int from, int to)
+{
+    for (int j = from + (int)threadIdx.x / 32; j < to; j += blockDim.x / 32) {
+        f32 sum = warp_dot(r + (size_t)j * H, state, H);
+        if (threadIdx.x % 32 == 0)
+            part[j] = sum;
+    }
+    __syncthreads();
+}
+
+/* Activations: acts.at(k, x), of this block's direction. Blocks: x, sequences; y, directions. */
+template <int CELL, int H, bool RESET_AFTER, bool INPUT_FORGET, class T, class Acts>
+__device__ inline void recurrent_steps(const recurrent_data<T> v, const recurrent_size n,
+                                       bool reverse, f32 most, Acts acts)
+{
+    __shared__ f32 h[H], c[CELL == CELL_LSTM ? H : 1], part[CELL * H], turned[CELL == CELL_GRU ? H : 1];
+    const int b = blockIdx.x, d = blockIdx.y;
+    const T *r = v.r + (size_t)d * CELL * H * H;
+    const T *peep = v.peep ? v.peep + (size_t)d * 3 * H : 0;
+    const T *bias = v.bias ? v.bias + ((size_t)d * 2 * CELL + CELL + 2) * H : 0; /* of R, gate h */
+    int len = v.len ? v.len[b] : n.n_step;
+    len = len < 0 ? 0 : len > n.n_step ? n.n_step : len;
+    const size_t state = n.state_row(d, b) * H;
+    auto clip = [most](f32 x) { return most <= 0 ? x : x < -most ? -most : x > most ? most : x; };
+    auto act = [&](int k, f32 x) { return acts.at(d, k, clip(x)); };
+    for (int j = threadIdx.x; j < H; j += blockDim.x) {
+        h[j] = v.h0 ? convert<f32>(v.h0[state + j]) : 0;
+        if (CELL == CELL_LSTM)
+            c[j] = v.c0 ? convert<f32>(v.c0[state + j]) : 0;
+    }
+    __syncthreads();
+    for (int at = 0; at < len; at++) {
+        const int t = reverse || d == 1 ? len - 1 - at : at;
+        const f32 *g = v.gates + (n.x_row(t, b) * n.n_dir + d) * CELL * H;
+        multiply_state<H>(r, h, part, 0, CELL == CELL_GRU && !RESET_AFTER ? 2 * H : CELL * H);
+        if (CELL == CELL_GRU && !RESET_AFTER) {
+            for (int j = threadIdx.x; j < H; j += blockDim.x)
+                turned[j] = act(0, g[H + j] + part[H + j]) * h[j];
+            __syncthreads();
+            multiply_state<H>(r, turned, part, 2 * H, 3 * H);
+        }
+        for (int j = threadIdx.x; j < H; j += blockDim.x) {
+            f32 next;
+            if (CELL == CELL_LSTM) {
+                f32 i = act(0, g[j] + part[j] + (peep ? convert<f32>(peep[j]) * c[j] : 0));
+                f32 f = INPUT_FORGET ? 1 - i
+                                     : act(0, g[2 * H + j] + part[2 * H + j] +
+                                                  (peep ? convert<f32>(peep[2 * H + j]) * c[j] : 0));
+                c[j] = f * c[j] + i * act(1, g[3 * H + j] + part[3 * H + j]);
+                /* The output is not clipped, as in onnxruntime. */
+                next = act(0, g[H + j] + part[H + j] + (peep ? convert<f32>(peep[H + j]) * c[j] : 0)) *
+                       acts.at(d, 2, c[j]);
+            } else if (CELL == CELL_GRU) {
+                f32 z = act(0, g[j] + part[j]), hidden = part[2 * H + j];
+                if (RESET_AFTER)
+                    hidden = act(0, g[H + j] + part[H + j]) *
+                             (hidden + (bias ? convert<f32>(bias[j]) : 0));
+                next = (1 - z) * act(1, g[2 * H + j] + hidden) + z * h[j];
+            } else {
+                next = act(0, g[j] + part[j]);
+            }
+            h[j] = next;
+            if (v.y)
+                v.y[n.y_row(t, d, b) * H + j] = convert<T>(next);
+        }
+        __syncthreads();
+    }
+    for (int j = threadIdx.x; j < H; j += blockDim.x) {
+        for (int t = len; v.y && t < n.n_step; t++)
+            v.y[n.y_row(t, d, b) * H + j] = convert<T>(0.0f);
+        if (v.y_h)
+            v.y_h[state + j] = convert<T>(h[j]);
+        if (CELL == CELL_LSTM && v.y_c)
+            v.y_c[state + j] = convert<T>(c[j]);
+    }
+}
+
+#endif
