@@ -65,24 +65,22 @@ weft_work weft_work_low_rank(const weft_work_ctx *cx)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-/* Adds (x u) v to rows [from, to) of *y. */
-static weft_err add_thin(weft_eval_ctx *cx, const weft_tensor *y, uint32_t u, int64_t from,
-                         int64_t to)
+/* y += (x u) v */
+static weft_err add_thin(weft_eval_ctx *cx, uint32_t u, const float *x, int64_t rows, float *y)
 {
     const weft_tensor *first = weft_eval__in(cx, u), *second = weft_eval__in(cx, u + 1);
-    int64_t k = cx->in[0]->dim[1], n = y->dim[1], rows = to - from;
+    int64_t k = cx->in[0]->dim[1], n = cx->out[0].dim[1];
     if (first == NULL || second == NULL)
         return WEFT_ERR_OK;
     int64_t rank = first->dim[1];
     if (first->dim[0] != k || second->dim[0] != rank || second->dim[1] != n)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "shapes of operands %u and %u do not fit", u, u + 1);
-    const float *x = weft_eval__f32(cx, cx->in[0]);
     float *xu = weft_arena_array(cx->scratch, (size_t)(rows * rank) + 1, sizeof *xu);
     float *own = weft_arena_array(cx->scratch, (size_t)(rows * n) + 1, sizeof *own);
-    weft_gemm__f32(rows, rank, k, x + from * k, k, 1, weft_eval__f32(cx, first), xu, rank);
+    weft_gemm__f32(rows, rank, k, x, k, 1, weft_eval__f32(cx, first), xu, rank);
     weft_gemm__f32(rows, n, rank, xu, rank, 1, weft_eval__f32(cx, second), own, n);
     for (int64_t i = 0; i < rows * n; i++)
-        ((float *)y->data)[from * n + i] += own[i];
+        y[i] += own[i];
     return WEFT_ERR_OK;
 }
 

@@ -77,23 +77,22 @@ weft_work weft_work_patched(const weft_work_ctx *cx)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
-static weft_err add_patch(weft_eval_ctx *cx, const weft_tensor *y, uint32_t in, int64_t from,
-                          int64_t to)
+static weft_err add_patch(weft_eval_ctx *cx, uint32_t in, const float *x, int64_t rows, float *y)
 {
     const weft_tensor *values = weft_eval__in(cx, in), *taps = weft_eval__in(cx, in + 1);
     const weft_tensor *firsts = weft_eval__in(cx, in + 2);
-    int64_t k = cx->in[0]->dim[1], n = y->dim[1];
+    int64_t k = cx->in[0]->dim[1], n = cx->out[0].dim[1];
     if (values == NULL || taps == NULL || firsts == NULL)
         return WEFT_ERR_OK;
-    const float *x = weft_eval__f32(cx, cx->in[0]), *value = weft_eval__f32(cx, values);
+    const float *value = weft_eval__f32(cx, values);
     const int32_t *tap = taps->data, *first = firsts->data;
     if (firsts->dim[0] != n + 1 || taps->dim[0] != values->dim[0] ||
         !weft_patch_is_sound(tap, first, values->dim[0], k, n))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operands %u to %u are no sparse matrix", in, in + 2);
-    for (int64_t row = from; row < to; row++)
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t f = 0; f < n; f++)
             for (int32_t i = first[f]; i < first[f + 1]; i++)
-                ((float *)y->data)[row * n + f] += x[row * k + tap[i]] * value[i];
+                y[row * n + f] += x[row * k + tap[i]] * value[i];
     return WEFT_ERR_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "ops/op_int.h"
 
 #include <math.h>
+#include <string.h>
 
 uint32_t weft_segments__count(weft_attrs attrs)
 {
@@ -113,20 +114,78 @@ double weft_segments__share(const weft_work_ctx *cx, uint32_t i)
 
 /* -- Evaluation ----------------------------------------------------------------------------- */
 
+/* Rows whose numbers exceed this, or are no numbers, are multiplied by the corrected weight: the
+ * sum of two products is NaN where both are infinite, and inexact where they nearly cancel. */
+static const float tame = 1e9f;
+
+static bool is_tame(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) <= tame))
+            return false;
+    return true;
+}
+
+/* The weight [k, n] with the correction of a segment added. */
+static weft_err correct_weight(weft_eval_ctx *cx, bool trans_b, weft_segment_add add, uint32_t in,
+                               float *out)
+{
+    int64_t k = cx->in[0]->dim[1], n = cx->out[0].dim[1];
+    const float *w = weft_eval__f32(cx, cx->in[1]);
+    float *one = weft_arena_array(cx->scratch, (size_t)(k * k) + 1, sizeof *one);
+    for (int64_t i = 0; i < k; i++) {
+        one[i * k + i] = 1;
+        for (int64_t j = 0; j < n; j++)
+            out[i * n + j] = trans_b ? w[j * k + i] : w[i * n + j];
+    }
+    return add(cx, in, one, k, out);
+}
+
+/* Rows [from, to) of *acc again, those that are not tame. */
+static weft_err redo_rows(weft_eval_ctx *cx, bool trans_b, weft_segment_add add, uint32_t in,
+                          const weft_tensor *acc, int64_t from, int64_t to)
+{
+    int64_t k = cx->in[0]->dim[1], n = acc->dim[1];
+    const float *x = weft_eval__f32(cx, cx->in[0]);
+    if (weft_eval__in(cx, in) == NULL || is_tame(x + from * k, (to - from) * k))
+        return WEFT_ERR_OK;
+    weft_tensor all = *acc, weight = {.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {k, n}};
+    all.data = weft_arena_array(cx->scratch, (size_t)weft_tensor_numel(acc) + 1, sizeof(float));
+    weight.data = weft_arena_array(cx->scratch, (size_t)(k * n) + 1, sizeof(float));
+    WEFT_TRY(correct_weight(cx, trans_b, add, in, weight.data));
+    const weft_tensor *const operand[] = {cx->in[0], &weight, weft_eval__in(cx, 2)};
+    weft_eval_ctx own = *cx;
+    own.in = operand;
+    own.n_in = 3;
+    WEFT_TRY(weft_gemm__eval_f32(&own, false, &all));
+    for (int64_t row = from; row < to; row++)
+        if (!is_tame(x + row * k, k))
+            memcpy((float *)acc->data + row * n, (const float *)all.data + row * n,
+                   (size_t)n * sizeof(float));
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_segments__eval(weft_eval_ctx *cx, uint32_t width, weft_segment_add add)
 {
     const weft_tensor *out = &cx->out[0];
     weft_tensor acc = *out;
     const int64_t *start;
     uint32_t n;
+    bool trans_b = weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0;
     if (!weft_low_rank_starts(cx->attrs, out->dim[0], &start, &n))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "segments do not fit %lld rows",
                          (long long)out->dim[0]);
     acc.dtype = WEFT_DTYPE_F32;
     acc.data = weft_arena_array(cx->scratch, (size_t)weft_tensor_numel(out) + 1, sizeof(float));
-    WEFT_TRY(weft_gemm__eval_f32(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0, &acc));
-    for (uint32_t i = 0; i < n; i++)
-        WEFT_TRY(add(cx, &acc, 3 + width * i, start[i], i + 1 < n ? start[i + 1] : out->dim[0]));
+    WEFT_TRY(weft_gemm__eval_f32(cx, trans_b, &acc));
+    const float *x = weft_eval__f32(cx, cx->in[0]);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t from = start[i], to = i + 1 < n ? start[i + 1] : out->dim[0];
+        uint32_t in = 3 + width * i;
+        WEFT_TRY(add(cx, in, x + from * cx->in[0]->dim[1], to - from,
+                     (float *)acc.data + from * out->dim[1]));
+        WEFT_TRY(redo_rows(cx, trans_b, add, in, &acc, from, to));
+    }
     if (weft_attrs_find(cx->attrs, WEFT_ATTR_EPILOGUE) != NULL)
         return weft_steps__eval(cx, WEFT_ATTR_EPILOGUE, &acc, out);
     weft_eval__store_f32(out, 0, 1, weft_tensor_numel(out), acc.data);

@@ -7,9 +7,9 @@
 
 /* Checks a segment's operands, from number `in` on, against the type of the result. */
 typedef weft_err (*weft_segment_check)(weft_infer_ctx *cx, uint32_t in, const weft_ttype *out);
-/* Adds the correction of a segment to its rows [from, to) of *y, f32. */
-typedef weft_err (*weft_segment_add)(weft_eval_ctx *cx, const weft_tensor *y, uint32_t in,
-                                     int64_t from, int64_t to);
+/* y [rows, n] += x [rows, k] times the correction of a segment, operands from number `in` on. */
+typedef weft_err (*weft_segment_add)(weft_eval_ctx *cx, uint32_t in, const float *x, int64_t rows,
+                                     float *y);
 
 /* Inference and evaluation where each segment has `width` operands. */
 weft_err weft_segments__infer(weft_infer_ctx *cx, uint32_t width, weft_segment_check check);

@@ -6,7 +6,10 @@
  * longer than the base GEMM of a few rows. Blocks of rows of one segment are distributed over the
  * threads: x u, which stays in the L1 cache, by dot products with the rows of u transposed (packed
  * at load), then its product with v. A sparse correction reads elements of a single row in place,
- * or columns of a block of rows that was transposed for it. */
+ * or columns of a block of rows that was transposed for it.
+ *
+ * The sum of the two products is NaN where both are infinite. So a run with such rows is repeated
+ * (cpu_nan.c), with the reference kernel, which multiplies them by the corrected weight. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_memory.h"
@@ -31,7 +34,7 @@ typedef struct segment_term {
 
 typedef struct low_rank_kernel {
     weft_engine *engine;
-    int64_t k, n, blocks;
+    int64_t k, n, blocks, rows;
     double row_ns; /* of the most expensive segment */
     uint32_t out;  /* index in args */
     uint32_t n_segment;
@@ -109,6 +112,7 @@ static weft_err run_low_rank(void *state, void *const *arg)
 {
     low_rank_kernel *k = state;
     k->arg = arg;
+    weft_cpu__need_tame(k->engine->device, arg[0], k->rows * k->k);
     weft_par_for(((const weft_cpu *)k->engine->device)->threads, k->blocks,
                  WEFT_VEC_ROWS * k->row_ns, run_blocks, k);
     return k->run_base(k->base, arg);
@@ -235,7 +239,7 @@ weft_err weft_cpu__prepare_low_rank(weft_prep *p)
 {
     const weft_tensor *y = &p->out[0].tensor;
     uint64_t bytes = 0;
-    if (p->in[0].tensor.rank != 2 || y->rank != 2)
+    if (p->in[0].tensor.rank != 2 || y->rank != 2 || p->keep_nan)
         return WEFT_ERR_OK;
     low_rank_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
@@ -243,6 +247,7 @@ weft_err weft_cpu__prepare_low_rank(weft_prep *p)
     k->engine = p->engine;
     k->k = p->in[0].tensor.dim[1];
     k->n = y->dim[1];
+    k->rows = y->dim[0];
     k->out = p->n_in;
     bool fits =
         read_segments(p, k) && weft_size_mul(k->term_bytes, weft_cpu__of(p)->threads, &bytes);
