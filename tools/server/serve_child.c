@@ -55,8 +55,10 @@ static int wait_for(pid_t pid)
 int weft_child_run(const weft_child *c)
 {
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        dup2(STDERR_FILENO, STDOUT_FILENO); /* the server's first line of output is READY */
         weft_child_become(c, parent);
+    }
     return pid < 0 ? -1 : wait_for(pid);
 }
 

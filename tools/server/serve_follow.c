@@ -24,6 +24,7 @@ static weft_err make_plan(const weft_follow_options *o, weft_arena *arena, weft_
 {
     weft_child c;
     WEFT_TRY(weft_child_begin("weft-planner", "plan", "--policy", arena, diag, &c));
+    weft_child_add(&c, NULL, "--quiet");
     weft_child_add(&c, NULL, o->set);
     weft_child_add(&c, "--fleet", o->fleet);
     weft_child_add(&c, "--policy", o->policy);
