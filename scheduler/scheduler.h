@@ -904,6 +904,9 @@ typedef struct weft_export_options {
     const char *config;          /* folder of the exported plans [/etc/weft] */
     const char *image;           /* container image [weft:latest] */
     const char *claim;           /* volume claim that contains the bundle [weft-models] */
+    const char *bundle_image;    /* image that contains the bundle, by digest; NULL: `claim` does */
+    const char *queue;           /* Kueue's queue of the workers; NULL: none */
+    bool in_place;               /* an update ends a worker before it starts the next */
     const char *name;            /* prefix of all names, a DNS label [weft] */
     uint32_t port;               /* HTTP port of the first worker of a node [8000] */
     uint32_t gpus_per_node;      /* [8] */

@@ -105,6 +105,19 @@ uint64_t weft_export__memory_mib(const export_worker *w)
     return (TIMES_PLANNED * planned + mib - 1) / mib + SERVER_MIB;
 }
 
+/* Memory of the host for a GPU's worker: what its models take on the GPU is read through it. */
+enum { GPU_HOST_MIB = 4 << 10 };
+
+uint64_t weft_export__request_mib(const export_worker *w)
+{
+    uint64_t mib = GPU_HOST_MIB;
+    if (w->kind == WEFT_SLICE_CORES)
+        return weft_export__memory_mib(w);
+    for (uint32_t i = 0; i < w->n; i++)
+        mib += w->at[i]->mem_bytes >> 20;
+    return mib;
+}
+
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w, const char *address)
 {
     return weft_arena_printf(ctx->arena,

@@ -11,6 +11,7 @@
 #include <yaml.h>
 
 enum { WEFT_EXPORT_NAME_MAX = 32, WEFT_EXPORT_LABEL_MAX = 63, WEFT_EXPORT_ADDRESS_MAX = 253 };
+enum { WEFT_EXPORT_GPU_CPUS = 2 }; /* CPUs that a GPU's worker asks for */
 
 /* A process of `weft serve`: it serves all slices of a CPU, or one slice of a GPU. */
 typedef struct export_worker {
@@ -136,6 +137,8 @@ const char *weft_export__label(weft_arena *arena, const char *text, size_t max);
 /* Limit of the memory of a worker, MiB. 0: none, because the plan does not know, or for GPUs, whose
  * drivers take memory of the host that no plan knows. */
 uint64_t weft_export__memory_mib(const export_worker *w);
+/* Memory that a worker asks for, MiB: on CPUs its limit, on GPUs memory of the host. 0: unknown. */
+uint64_t weft_export__request_mib(const export_worker *w);
 /* "PROGRAM serve BUNDLE PLAN --address A --http P --grpc P --metrics P" */
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w,
                                  const char *address);

@@ -1,7 +1,8 @@
 /* Exports to Kubernetes: manifests for kustomize.
  *
  *   kustomization.yaml   refers to device-plugin, so that `kubectl apply -k DIR` works
- *   base/                for each group of workers a ConfigMap with its part of the plan
+ *   base/                for each group of workers a ConfigMap with its part of the plan, and a
+ *                        PodDisruptionBudget
  *   services/            for each group a Service, and for each model a Service over all groups
  *                        that serve it; a NetworkPolicy that allows their ports and nothing else
  *   device-plugin/       for each group a Deployment; slices are the resources
@@ -9,11 +10,14 @@
  *   dra/                 the same Deployments with resource claims (resource.k8s.io/v1). The MPS
  *                        shares of a GPU have one claim, so each of them is a Deployment
  *   kserve/              for each group a ServingRuntime and an InferenceService
+ *   monitor/             a PodMonitor, apart because most clusters do not have this kind
  *
- * Nodes must have the label weft/device-type. The bundle is on a volume claim, which is mounted
- * read-only at the folder of the bundle. Probes ask a port of their own (--health), which is
- * answered under any load and needs no key. */
+ * Nodes must have the label weft/device-type. The bundle is on a volume claim or in an image, which
+ * is mounted read-only at the folder of the bundle. Probes ask a port of their own (--health),
+ * which is answered under any load and needs no key. */
 #include "scheduler/export/export_int.h"
+
+#include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,10 @@
 typedef enum style { STYLE_PLUGIN, STYLE_DRA, STYLE_KSERVE } style;
 
 static const char plan_folder[] = "/etc/weft/plan";
+
+/* Routers forget an ended pod within PRE_STOP_S, in which it still answers; then it has its drain
+ * time of 30 s. */
+enum { PRE_STOP_S = 5, GRACE_S = 45 };
 
 /* Ports of a worker, in the order of their numbers. */
 static const struct {
@@ -50,7 +58,8 @@ static const char *model_key(const export_ctx *ctx, const char *model)
     return weft_arena_printf(ctx->arena, "model.weft/%s", model_label(ctx, model));
 }
 
-static void begin_object(weft_export_yaml *y, const char *api, const char *kind, const char *name)
+/* Leaves the metadata open. */
+static void open_object(weft_export_yaml *y, const char *api, const char *kind, const char *name)
 {
     weft_export_yaml__document(y);
     weft_export_yaml__map(y);
@@ -58,6 +67,22 @@ static void begin_object(weft_export_yaml *y, const char *api, const char *kind,
     put(y, "kind", kind);
     open_map(y, "metadata");
     put(y, "name", name);
+}
+
+/* By this label the objects of former exports can be found. */
+static void put_instance(weft_export_yaml *y, const export_ctx *ctx)
+{
+    put(y, "app.kubernetes.io/instance", ctx->o.name);
+}
+
+static void begin_object(weft_export_yaml *y, const export_ctx *ctx, const char *api,
+                         const char *kind, const char *name)
+{
+    open_object(y, api, kind, name);
+    open_map(y, "labels");
+    put_instance(y, ctx);
+    end_map(y);
+    end_map(y);
 }
 
 static weft_err add_file(export_ctx *ctx, weft_export_yaml *y, const char *path)
@@ -89,10 +114,42 @@ static weft_err add_kustomization(export_ctx *ctx, const char *folder, const cha
     return add_file(ctx, &y, weft_arena_printf(ctx->arena, "%skustomization.yaml", folder));
 }
 
-/* The generator adds no hash to the names of ConfigMaps, since custom resources refer to them. */
+/* The name of a ConfigMap contains a hash of its plan, so that another plan is another pod, which a
+ * Deployment rolls out and back. The generator would not put its own hash into the references of
+ * custom resources. */
+static const char *config_name(const export_ctx *ctx, const export_group *g)
+{
+    const char *plan = ctx->worker[g->first].plan;
+    return weft_arena_printf(ctx->arena, "%s-%016llx", g->name,
+                             (unsigned long long)weft_hash64(plan, strlen(plan), 0));
+}
+
+/* One budget a pod: of a pod with two the cluster refuses every eviction. A group of one worker may
+ * lose it, since a node could otherwise never be drained. */
+static weft_err add_budgets(export_ctx *ctx)
+{
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
+    for (uint32_t i = 0; i < ctx->n_group; i++) {
+        begin_object(&y, ctx, "policy/v1", "PodDisruptionBudget", ctx->group[i].name);
+        open_map(&y, "spec");
+        put_number(&y, "maxUnavailable", 1);
+        put(&y, "unhealthyPodEvictionPolicy", "AlwaysAllow");
+        open_map(&y, "selector");
+        open_map(&y, "matchLabels");
+        put(&y, "weft/group", ctx->group[i].name);
+        end_map(&y);
+        end_map(&y);
+        end_map(&y);
+        end_map(&y);
+    }
+    return add_file(ctx, &y, "base/disruption-budgets.yaml");
+}
+
 static weft_err add_base(export_ctx *ctx)
 {
     weft_export_yaml y;
+    WEFT_TRY(add_budgets(ctx));
     weft_export_yaml__begin(&y);
     weft_export_yaml__document(&y);
     weft_export_yaml__map(&y);
@@ -100,13 +157,19 @@ static weft_err add_base(export_ctx *ctx)
     put(&y, "kind", "Kustomization");
     open_map(&y, "generatorOptions");
     put_bool(&y, "disableNameSuffixHash", true);
+    open_map(&y, "labels");
+    put_instance(&y, ctx);
     end_map(&y);
+    end_map(&y);
+    open_seq(&y, "resources");
+    weft_export_yaml__text(&y, "disruption-budgets.yaml");
+    end_seq(&y);
     open_seq(&y, "configMapGenerator");
     for (uint32_t i = 0; i < ctx->n_group; i++) {
         const export_group *g = &ctx->group[i];
         const char *path = weft_arena_printf(ctx->arena, "plans/%s.json", g->name);
         weft_export_yaml__map(&y);
-        put(&y, "name", g->name);
+        put(&y, "name", config_name(ctx, g));
         open_seq(&y, "files");
         weft_export_yaml__text(&y, weft_arena_printf(ctx->arena, "plan.json=%s", path));
         end_seq(&y);
@@ -124,8 +187,7 @@ static weft_err add_base(export_ctx *ctx)
 static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char *name,
                           const char *key, const char *value)
 {
-    begin_object(y, "v1", "Service", name);
-    end_map(y);
+    begin_object(y, ctx, "v1", "Service", name);
     open_map(y, "spec");
     open_map(y, "selector");
     put(y, key, value);
@@ -149,12 +211,11 @@ static weft_err add_network_policy(export_ctx *ctx)
 {
     weft_export_yaml y;
     weft_export_yaml__begin(&y);
-    begin_object(&y, "networking.k8s.io/v1", "NetworkPolicy", ctx->o.name);
-    end_map(&y);
+    begin_object(&y, ctx, "networking.k8s.io/v1", "NetworkPolicy", ctx->o.name);
     open_map(&y, "spec");
     open_map(&y, "podSelector");
     open_map(&y, "matchLabels");
-    put(&y, "app.kubernetes.io/name", "weft");
+    put_instance(&y, ctx);
     end_map(&y);
     end_map(&y);
     open_seq(&y, "policyTypes");
@@ -194,6 +255,35 @@ static weft_err add_services(export_ctx *ctx)
     return add_kustomization(ctx, "services/", files, 2);
 }
 
+/* -- Monitor ---------------------------------------------------------------------------------- */
+
+static weft_err add_monitor(export_ctx *ctx)
+{
+    static const char *const files[] = {"pod-monitor.yaml"};
+    weft_export_yaml y;
+    weft_export_yaml__begin(&y);
+    begin_object(&y, ctx, "monitoring.coreos.com/v1", "PodMonitor", ctx->o.name);
+    open_map(&y, "spec");
+    open_map(&y, "selector");
+    open_map(&y, "matchLabels");
+    put_instance(&y, ctx);
+    end_map(&y);
+    end_map(&y);
+    open_seq(&y, "podTargetLabels");
+    weft_export_yaml__text(&y, "weft/group");
+    end_seq(&y);
+    open_seq(&y, "podMetricsEndpoints");
+    weft_export_yaml__map(&y);
+    put(&y, "port", "metrics");
+    put(&y, "path", "/metrics");
+    end_map(&y);
+    end_seq(&y);
+    end_map(&y);
+    end_map(&y);
+    WEFT_TRY(add_file(ctx, &y, "monitor/pod-monitor.yaml"));
+    return add_kustomization(ctx, "monitor/", files, 1);
+}
+
 /* -- Containers ------------------------------------------------------------------------------- */
 
 static const char *resource_of(const export_ctx *ctx, const export_worker *w)
@@ -208,40 +298,37 @@ static const char *resource_of(const export_ctx *ctx, const export_worker *w)
     }
 }
 
+/* With an integer number of cores and equal request and limit, the static CPU manager policy of the
+ * kubelet pins the container to cores. Workers on GPUs have no limit of CPU and memory: the driver
+ * takes memory of the host that no plan knows. */
 static void write_resources(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                             style how)
 {
     bool cpu = w->kind == WEFT_SLICE_CORES;
+    uint64_t mib = weft_export__request_mib(w);
+    const char *memory = weft_arena_printf(ctx->arena, "%lluMi", (unsigned long long)mib);
+    if (cpu && w->cores == 0)
+        return;
+    open_map(y, "resources");
     if (!cpu && how == STYLE_DRA) {
-        open_map(y, "resources");
         open_seq(y, "claims");
         weft_export_yaml__map(y);
         put(y, "name", "slice");
         end_map(y);
         end_seq(y);
-        end_map(y);
-        return;
     }
-    const char *memory =
-        weft_arena_printf(ctx->arena, "%lluMi", (unsigned long long)weft_export__memory_mib(w));
-    bool limits_memory = weft_export__memory_mib(w) > 0;
-    if (cpu && w->cores == 0)
-        return;
-    open_map(y, "resources");
-    /* With an integer number of cores and equal request and limit, the static CPU manager policy of
-     * the kubelet pins the container to cores. */
-    if (cpu) {
-        open_map(y, "requests");
-        put_number(y, "cpu", w->cores);
-        if (limits_memory)
+    open_map(y, "requests");
+    put_number(y, "cpu", cpu ? w->cores : WEFT_EXPORT_GPU_CPUS);
+    if (mib > 0)
+        put(y, "memory", memory);
+    end_map(y);
+    if (cpu || how != STYLE_DRA) {
+        open_map(y, "limits");
+        put_number(y, cpu ? "cpu" : resource_of(ctx, w), cpu ? w->cores : 1);
+        if (cpu && mib > 0)
             put(y, "memory", memory);
         end_map(y);
     }
-    open_map(y, "limits");
-    put_number(y, cpu ? "cpu" : resource_of(ctx, w), cpu ? w->cores : 1);
-    if (limits_memory)
-        put(y, "memory", memory);
-    end_map(y);
     end_map(y);
 }
 
@@ -254,6 +341,17 @@ static void write_probe(weft_export_yaml *y, const char *probe, const char *path
     end_map(y);
     put_number(y, "periodSeconds", 10);
     put_number(y, "failureThreshold", failures);
+    end_map(y);
+}
+
+static void write_lifecycle(weft_export_yaml *y)
+{
+    open_map(y, "lifecycle");
+    open_map(y, "preStop");
+    open_map(y, "sleep");
+    put_number(y, "seconds", PRE_STOP_S);
+    end_map(y);
+    end_map(y);
     end_map(y);
 }
 
@@ -316,6 +414,7 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
     write_probe(y, "startupProbe", "/v2/health/live", 30);
     write_probe(y, "livenessProbe", "/v2/health/live", 3);
     write_probe(y, "readinessProbe", "/v2/health/ready", 3);
+    write_lifecycle(y);
     write_security(y);
     open_seq(y, "volumeMounts");
     if (how != STYLE_KSERVE) {
@@ -340,7 +439,24 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
     end_map(y);
 }
 
-static void write_volumes(weft_export_yaml *y, const char *group)
+static void write_bundle_volume(weft_export_yaml *y, const export_ctx *ctx)
+{
+    weft_export_yaml__map(y);
+    put(y, "name", "models");
+    if (ctx->o.bundle_image) {
+        open_map(y, "image");
+        put(y, "reference", ctx->o.bundle_image);
+        put(y, "pullPolicy", "IfNotPresent");
+    } else {
+        open_map(y, "persistentVolumeClaim");
+        put(y, "claimName", ctx->o.claim);
+        put_bool(y, "readOnly", true);
+    }
+    end_map(y);
+    end_map(y);
+}
+
+static void write_volumes(weft_export_yaml *y, const char *config)
 {
     weft_export_yaml__map(y);
     put(y, "name", "tmp");
@@ -351,18 +467,20 @@ static void write_volumes(weft_export_yaml *y, const char *group)
     weft_export_yaml__map(y);
     put(y, "name", "plan");
     open_map(y, "configMap");
-    put(y, "name", group);
+    put(y, "name", config);
     end_map(y);
     end_map(y);
 }
 
 /* -- Deployments ------------------------------------------------------------------------------ */
 
+/* Kueue reads `queue` (NULL: none) from the Deployment and hands it to the pods. */
 static void write_labels(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
-                         const char *name)
+                         const char *name, const char *queue)
 {
     open_map(y, "labels");
     put(y, "app.kubernetes.io/name", "weft");
+    put_instance(y, ctx);
     put(y, "weft/worker", name);
     put(y, "weft/group", ctx->group[w->group].name);
     for (uint32_t i = 0; i < ctx->n_model; i++)
@@ -371,6 +489,8 @@ static void write_labels(weft_export_yaml *y, const export_ctx *ctx, const expor
                 put(y, model_key(ctx, ctx->model[i]), "true");
                 break;
             }
+    if (queue)
+        put(y, "kueue.x-k8s.io/queue-name", queue);
     end_map(y);
 }
 
@@ -390,14 +510,93 @@ static void write_claims(weft_export_yaml *y, const export_ctx *ctx, const expor
     end_seq(y);
 }
 
+/* Whether two groups, whose models are sorted, have one in common. */
+static bool share_model(const export_worker *a, const export_worker *b)
+{
+    size_t i = 0, k = 0;
+    while (i < a->n_model && k < b->n_model) {
+        int order = strcmp(a->model[i], b->model[k]);
+        if (order == 0)
+            return true;
+        *(order < 0 ? &i : &k) += 1;
+    }
+    return false;
+}
+
+/* The replicas of a group, on several nodes and in several zones. */
+static void write_spread(weft_export_yaml *y, const char *group)
+{
+    static const char *const domain[] = {"kubernetes.io/hostname", "topology.kubernetes.io/zone"};
+    open_seq(y, "topologySpreadConstraints");
+    for (size_t i = 0; i < sizeof domain / sizeof domain[0]; i++) {
+        weft_export_yaml__map(y);
+        put_number(y, "maxSkew", 1);
+        put(y, "topologyKey", domain[i]);
+        put(y, "whenUnsatisfiable", "ScheduleAnyway");
+        open_map(y, "labelSelector");
+        open_map(y, "matchLabels");
+        put(y, "weft/group", group);
+        end_map(y);
+        end_map(y);
+        end_map(y);
+    }
+    end_seq(y);
+}
+
+/* Other groups that serve one of the models of a group, on other nodes. */
+static void write_anti_affinity(weft_export_yaml *y, const export_ctx *ctx, const uint32_t *other,
+                                uint32_t n)
+{
+    open_map(y, "affinity");
+    open_map(y, "podAntiAffinity");
+    open_seq(y, "preferredDuringSchedulingIgnoredDuringExecution");
+    weft_export_yaml__map(y);
+    put_number(y, "weight", 100);
+    open_map(y, "podAffinityTerm");
+    put(y, "topologyKey", "kubernetes.io/hostname");
+    open_map(y, "labelSelector");
+    open_seq(y, "matchExpressions");
+    weft_export_yaml__map(y);
+    put(y, "key", "weft/group");
+    put(y, "operator", "In");
+    open_seq(y, "values");
+    for (uint32_t i = 0; i < n; i++)
+        weft_export_yaml__text(y, ctx->group[other[i]].name);
+    end_seq(y);
+    end_map(y);
+    end_seq(y);
+    end_map(y);
+    end_map(y);
+    end_map(y);
+    end_seq(y);
+    end_map(y);
+    end_map(y);
+}
+
+/* The workers of a model, apart from each other: a preference, since a demand that the cluster
+ * cannot meet would keep planned workers from starting. */
+static void write_scheduling(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w)
+{
+    uint32_t *other = weft_arena_array(ctx->arena, ctx->n_group + 1, sizeof *other);
+    uint32_t n = 0;
+    open_map(y, "nodeSelector");
+    put(y, "weft/device-type", w->type);
+    end_map(y);
+    put_number(y, "terminationGracePeriodSeconds", GRACE_S);
+    if (ctx->group[w->group].n > 1)
+        write_spread(y, ctx->group[w->group].name);
+    for (uint32_t i = 0; i < ctx->n_group; i++)
+        if (i != w->group && share_model(w, &ctx->worker[ctx->group[i].first]))
+            other[n++] = i;
+    if (n > 0)
+        write_anti_affinity(y, ctx, other, n);
+}
+
 static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w, style how)
 {
     const uint32_t port[PORTS] = {ctx->o.port, ctx->o.port + 1, ctx->o.port + 2, ctx->o.port + 3};
     open_map(y, "spec");
-    open_map(y, "nodeSelector");
-    put(y, "weft/device-type", w->type);
-    end_map(y);
-    put_number(y, "terminationGracePeriodSeconds", 40);
+    write_scheduling(y, ctx, w);
     open_map(y, "securityContext");
     put_bool(y, "runAsNonRoot", true);
     put_number(y, "runAsUser", 1000);
@@ -412,26 +611,34 @@ static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_w
     write_container(y, ctx, w, how, ctx->o.bundle, port);
     end_seq(y);
     open_seq(y, "volumes");
-    weft_export_yaml__map(y);
-    put(y, "name", "models");
-    open_map(y, "persistentVolumeClaim");
-    put(y, "claimName", ctx->o.claim);
-    put_bool(y, "readOnly", true);
-    end_map(y);
-    end_map(y);
-    write_volumes(y, ctx->group[w->group].name);
+    write_bundle_volume(y, ctx);
+    write_volumes(y, config_name(ctx, &ctx->group[w->group]));
     end_seq(y);
+    end_map(y);
+}
+
+static void write_strategy(weft_export_yaml *y, bool in_place)
+{
+    open_map(y, "strategy");
+    put(y, "type", "RollingUpdate");
+    open_map(y, "rollingUpdate");
+    put_number(y, "maxSurge", in_place ? 0 : 1);
+    put_number(y, "maxUnavailable", in_place ? 1 : 0);
+    end_map(y);
     end_map(y);
 }
 
 static void write_deployment(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                              const char *name, uint32_t replicas, style how)
 {
-    begin_object(y, "apps/v1", "Deployment", name);
-    write_labels(y, ctx, w, name);
+    open_object(y, "apps/v1", "Deployment", name);
+    write_labels(y, ctx, w, name, ctx->o.queue);
     end_map(y);
     open_map(y, "spec");
     put_number(y, "replicas", replicas);
+    /* The shares of a claim are a Deployment each: in place, all of a group would end at once.
+     * Their successors use the same claim, so that they need no free slice. */
+    write_strategy(y, ctx->o.in_place && !(how == STYLE_DRA && w->kind == WEFT_SLICE_MPS));
     open_map(y, "selector");
     open_map(y, "matchLabels");
     put(y, "weft/worker", name);
@@ -439,7 +646,7 @@ static void write_deployment(weft_export_yaml *y, const export_ctx *ctx, const e
     end_map(y);
     open_map(y, "template");
     open_map(y, "metadata");
-    write_labels(y, ctx, w, name);
+    write_labels(y, ctx, w, name, NULL);
     end_map(y);
     write_pod(y, ctx, w, how);
     end_map(y);
@@ -522,8 +729,7 @@ static weft_err add_claims(export_ctx *ctx, bool *any)
         if (w->kind == WEFT_SLICE_CORES || w->kind == WEFT_SLICE_MPS)
             continue;
         *any = true;
-        begin_object(&y, "resource.k8s.io/v1", "ResourceClaimTemplate", ctx->group[i].name);
-        end_map(&y);
+        begin_object(&y, ctx, "resource.k8s.io/v1", "ResourceClaimTemplate", ctx->group[i].name);
         open_map(&y, "spec");
         open_map(&y, "spec");
         write_devices(&y, ctx, w);
@@ -537,9 +743,8 @@ static weft_err add_claims(export_ctx *ctx, bool *any)
             continue;
         *any = true;
         last = w->device;
-        begin_object(&y, "resource.k8s.io/v1", "ResourceClaim",
+        begin_object(&y, ctx, "resource.k8s.io/v1", "ResourceClaim",
                      weft_arena_printf(ctx->arena, "%s-d%u", ctx->o.name, w->device));
-        end_map(&y);
         open_map(&y, "spec");
         write_devices(&y, ctx, w);
         end_map(&y);
@@ -558,8 +763,7 @@ static void write_runtime(weft_export_yaml *y, const export_ctx *ctx, const expo
     static const uint32_t port[PORTS] = {8080, 9000, 8002, 8003};
     const export_worker *w = &ctx->worker[g->first];
     const char *file = strrchr(ctx->o.bundle, '/');
-    begin_object(y, "serving.kserve.io/v1alpha1", "ServingRuntime", g->name);
-    end_map(y);
+    begin_object(y, ctx, "serving.kserve.io/v1alpha1", "ServingRuntime", g->name);
     open_map(y, "spec");
     open_map(y, "annotations");
     put(y, "prometheus.kserve.io/port", "8002");
@@ -581,7 +785,7 @@ static void write_runtime(weft_export_yaml *y, const export_ctx *ctx, const expo
                     port);
     end_seq(y);
     open_seq(y, "volumes");
-    write_volumes(y, g->name);
+    write_volumes(y, config_name(ctx, g));
     end_seq(y);
     end_map(y);
     end_map(y);
@@ -590,16 +794,14 @@ static void write_runtime(weft_export_yaml *y, const export_ctx *ctx, const expo
 static void write_inference(weft_export_yaml *y, const export_ctx *ctx, const export_group *g)
 {
     const export_worker *w = &ctx->worker[g->first];
-    begin_object(y, "serving.kserve.io/v1beta1", "InferenceService", g->name);
-    write_labels(y, ctx, w, g->name);
+    open_object(y, "serving.kserve.io/v1beta1", "InferenceService", g->name);
+    write_labels(y, ctx, w, g->name, NULL);
     end_map(y);
     open_map(y, "spec");
     open_map(y, "predictor");
     put_number(y, "minReplicas", g->n);
     put_number(y, "maxReplicas", g->n);
-    open_map(y, "nodeSelector");
-    put(y, "weft/device-type", w->type);
-    end_map(y);
+    write_scheduling(y, ctx, w);
     open_map(y, "model");
     open_map(y, "modelFormat");
     put(y, "name", "weft");
@@ -607,7 +809,9 @@ static void write_inference(weft_export_yaml *y, const export_ctx *ctx, const ex
     end_map(y);
     put(y, "runtime", g->name);
     put(y, "protocolVersion", "v2");
-    put(y, "storageUri", weft_arena_printf(ctx->arena, "pvc://%s", ctx->o.claim));
+    put(y, "storageUri",
+        ctx->o.bundle_image ? weft_arena_printf(ctx->arena, "oci://%s", ctx->o.bundle_image)
+                            : weft_arena_printf(ctx->arena, "pvc://%s", ctx->o.claim));
     end_map(y);
     end_map(y);
     end_map(y);
@@ -642,6 +846,7 @@ weft_err weft_export__kubernetes(export_ctx *ctx)
     WEFT_TRY(add_kustomization(ctx, "", top, 1));
     WEFT_TRY(add_base(ctx));
     WEFT_TRY(add_services(ctx));
+    WEFT_TRY(add_monitor(ctx));
     WEFT_TRY(add_deployments(ctx, "device-plugin/deployments.yaml", STYLE_PLUGIN));
     WEFT_TRY(add_kustomization(ctx, "device-plugin/", plugin, 3));
     WEFT_TRY(add_claims(ctx, &claims));

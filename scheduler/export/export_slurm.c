@@ -75,9 +75,6 @@ static void write_node(const export_ctx *ctx, const export_node *node, weft_buf 
 
 /* -- Jobs ------------------------------------------------------------------------------------- */
 
-/* Memory of the host for a GPU's worker: what its models take on the GPU is read through it. */
-enum { GPU_HOST_MIB = 4 << 10, GPU_CPUS = 2 };
-
 static const char *option_of(const export_ctx *ctx, const char *key)
 {
     size_t len = strlen(key);
@@ -91,15 +88,10 @@ static const char *option_of(const export_ctx *ctx, const char *key)
 static void write_resources(const export_ctx *ctx, const export_worker *w, weft_buf *buf)
 {
     bool cpu = w->kind == WEFT_SLICE_CORES;
-    uint64_t mib = weft_export__memory_mib(w);
-    if (!cpu) {
-        mib = GPU_HOST_MIB;
-        for (uint32_t i = 0; i < w->n; i++)
-            mib += w->at[i]->mem_bytes >> 20;
-    }
+    uint64_t mib = weft_export__request_mib(w);
     if (!option_of(ctx, "cpus-per-task"))
         weft_buf_printf(buf, "#SBATCH --cpus-per-task=%u\n",
-                        !cpu       ? (unsigned)GPU_CPUS
+                        !cpu       ? (unsigned)WEFT_EXPORT_GPU_CPUS
                         : w->cores ? w->cores
                                    : 1);
     if (mib && !option_of(ctx, "mem"))

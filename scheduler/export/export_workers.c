@@ -31,6 +31,17 @@ static bool is_label(const char *text, size_t max)
     return len > 0 && len <= max && islower((unsigned char)text[0]) && text[len - 1] != '-';
 }
 
+/* IMAGE@sha256:HEX: a digest names one content, a tag does not. */
+static bool is_pinned(const char *image)
+{
+    static const char mark[] = "@sha256:";
+    const char *at = strstr(image, mark);
+    if (!weft_export__is_plain(image, 512) || image[0] == '/' || !at || at == image)
+        return false;
+    const char *hex = at + strlen(mark);
+    return strlen(hex) == 64 && strspn(hex, "0123456789abcdef") == 64;
+}
+
 static weft_err check_options(export_ctx *ctx)
 {
     weft_export_options *o = &ctx->o;
@@ -63,6 +74,11 @@ static weft_err check_options(export_ctx *ctx)
         return weft_export__fail(ctx, "name",
                                  "must be at most 32 lower-case letters, digits and -, not",
                                  is_label(o->name, WEFT_EXPORT_NAME_MAX) ? o->claim : o->name);
+    if (o->bundle_image && !is_pinned(o->bundle_image))
+        return weft_export__fail(ctx, "bundle-image", "must be IMAGE@sha256:HEX, not",
+                                 o->bundle_image);
+    if (o->queue && !is_label(o->queue, WEFT_EXPORT_LABEL_MAX))
+        return weft_export__fail(ctx, "queue", "is not the name of a queue:", o->queue);
     if (o->gpus_per_node > 64 || o->port > 65000)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "port %u must be at most 65000, %u GPUs per node at most 64",

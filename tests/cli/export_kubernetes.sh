@@ -34,11 +34,35 @@ done
 expect 1 "$WEFT" export plan.json --to kubernetes -o bad --bundle 'data/$(x).weft'
 has err "absolute path"
 expect 1 "$WEFT" export plan.json --to kubernetes -o bad --name 'Weft_1'
+expect 1 "$WEFT" export plan.json --to kubernetes -o bad --queue 'a queue'
+has err "is not the name of a queue"
+digest=sha256:$(printf '%064d' 7)
+for image in "reg.example/models:1" "reg.example/models@${digest%7}" "@$digest" "reg.example/models@$digest/x"; do
+    expect 1 "$WEFT" export plan.json --to kubernetes -o bad --bundle-image "$image"
+    has err "must be IMAGE@sha256:HEX"
+done
 [ ! -e bad ] || die "wrote something before it looked at its options"
+# The other choices: the bundle in an image, updates in place, a queue of Kueue.
+expect 0 "$WEFT" export plan.json --to kubernetes -o other --bundle /data/all.weft \
+    --bundle-image "reg.example/models@$digest" --rollout in-place --queue research
+# Of another plan the ConfigMaps have other names, and so its pods are others.
+sed 's/"batch": 8/"batch": 4/' plan.json >changed.json
+cmp -s plan.json changed.json && die "the plan has no batch of 8"
+expect 0 "$WEFT" export changed.json --to kubernetes -o changed
+# A model on slices of two sizes, for the anti-affinity of its groups.
+sed -z 's/"Small_1.x",\( *\n *"device"\)/"big",\1/g' plan.json >mixed.json
+cmp -s plan.json mixed.json && die "the plan has no Small_1.x"
+expect 0 "$WEFT" export mixed.json --to kubernetes -o mixed
 command -v kubectl >/dev/null || skip "no kubectl (package kubernetes-client)"
-for kind in . device-plugin dra kserve; do
+for kind in . device-plugin dra kserve monitor; do
     expect 0 kubectl kustomize "k8s/$kind"
     cp out "built-${kind#.}.yaml"
+done
+for folder in other changed mixed; do
+    for kind in device-plugin dra kserve; do
+        expect 0 kubectl kustomize "$folder/$kind"
+        cp out "$folder-$kind.yaml"
+    done
 done
 has built-dra.yaml "resourceClaimTemplateName"
 has built-.yaml "plan.json: |"
@@ -49,11 +73,86 @@ done
 [ -n "$python" ] || skip "no Python with yaml (package python3-yaml)"
 check=("$python" "$WEFT_SOURCE_DIR/tests/support/k8s_check.py" check
     "$WEFT_SOURCE_DIR/tests/support/k8s_schema.json")
-expect 0 "${check[@]}" built-device-plugin.yaml built-dra.yaml
+expect 0 "${check[@]}" {built,other,mixed}-{device-plugin,dra}.yaml
 has out ", 0 faults"
+cat >pods.py <<'END'
+import yaml
+
+
+def load(path):
+    return [o for o in yaml.safe_load_all(open(path)) if o]
+
+
+def of(objects, kind):
+    found = [o for o in objects if o["kind"] == kind]
+    assert found, kind
+    return found
+
+
+def selects(o, labels):
+    selector = o["spec"]["selector"]["matchLabels"]
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def configs(objects):
+    return {o["metadata"]["name"] for o in of(objects, "ConfigMap")}
+
+
+for path in "built-device-plugin", "built-dra", "other-device-plugin", "other-dra", "mixed-dra":
+    objects, other = load(path + ".yaml"), path.startswith("other")
+    for o in objects:
+        assert o["metadata"]["labels"]["app.kubernetes.io/instance"] == "weft", o["metadata"]
+    groups = {}
+    for d in of(objects, "Deployment"):
+        pod = d["spec"]["template"]
+        labels, spec = pod["metadata"]["labels"], pod["spec"]
+        container, = spec["containers"]
+        # An update ends no worker before its successor is ready, unless there is no slice to spare. The shares of a
+        # claim, a Deployment each, would all end at once.
+        in_place = other and not any("resourceClaimName" in c for c in spec.get("resourceClaims", []))
+        assert d["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1 - in_place, "maxUnavailable": int(in_place)}
+        # Asleep, then 30 s of draining, then killed.
+        assert spec["terminationGracePeriodSeconds"] >= container["lifecycle"]["preStop"]["sleep"]["seconds"] + 35
+        requests = container["resources"]["requests"]
+        assert requests["cpu"] > 0 and requests["memory"].endswith("Mi"), requests
+        assert d["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == ("research" if other else None)
+        volume = {v["name"]: v for v in spec["volumes"]}
+        assert ("image" in volume["models"]) == other, volume
+        assert volume["plan"]["configMap"]["name"] in configs(objects)
+        # Exactly one budget: a pod with two is never evicted.
+        assert len([b for b in of(objects, "PodDisruptionBudget") if selects(b, labels)]) == 1, labels
+        assert len([m for m in load("built-monitor.yaml") if selects(m, labels)]) == 1
+        group = groups.setdefault(labels["weft/group"], [0, spec, labels])
+        group[0] += d["spec"]["replicas"]
+    assert any(n > 1 for n, _, _ in groups.values())
+    apart = 0
+    for group, (n, spec, labels) in groups.items():
+        keys = [c["topologyKey"] for c in spec.get("topologySpreadConstraints", [])]
+        assert keys == (["kubernetes.io/hostname", "topology.kubernetes.io/zone"] if n > 1 else []), (group, keys)
+        shared = {g for g, (_, _, other_labels) in groups.items()
+                  if g != group and any(k in other_labels for k in labels if k.startswith("model.weft/"))}
+        got = set()
+        for term in spec.get("affinity", {}).get("podAntiAffinity", {}).values():
+            got = set(term[0]["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["values"])
+        assert got == shared, (group, got, shared)
+        apart += len(shared)
+    assert (apart > 0) == path.startswith("mixed"), path
+before, after = configs(load("built-device-plugin.yaml")), configs(load("changed-device-plugin.yaml"))
+assert before & after and before - after, "the plan of some groups changed, that of others did not"
+for path in "built-kserve", "other-kserve":
+    objects = load(path + ".yaml")
+    for r in of(objects, "ServingRuntime"):
+        assert {v["configMap"]["name"] for v in r["spec"]["volumes"] if "configMap" in v} <= configs(objects)
+    for s in of(objects, "InferenceService"):
+        uri = s["spec"]["predictor"]["model"]["storageUri"]
+        assert uri.startswith("oci://" if path.startswith("other") else "pvc://"), uri
+        assert len([b for b in of(objects, "PodDisruptionBudget") if selects(b, s["metadata"]["labels"])]) == 1
+END
+expect 0 "$python" pods.py
 # The checker finds planted faults.
 for fault in 's/replicas: 1$/replicas: one/' 's/containerPort: 8000/containerprt: 8000/' \
-    's/deviceClassName:/deviceClass:/' 's/kind: Service$/kind: Servise/'; do
+    's/maxSurge: 1/maxSurge: []/' 's/maxUnavailable: 1/maxUnavailble: 1/' 's/seconds: 5/seconds: soon/' \
+    's/whenUnsatisfiable:/whenUnsatisfied:/' 's/deviceClassName:/deviceClass:/' 's/kind: Service$/kind: Servise/'; do
     sed "$fault" built-dra.yaml >fault.yaml
     cmp -s fault.yaml built-dra.yaml && die "nothing to break: $fault"
     expect 1 "${check[@]}" fault.yaml
