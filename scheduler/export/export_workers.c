@@ -309,7 +309,9 @@ static size_t add_demands(const export_ctx *ctx, const weft_placement *p, weft_d
     return n;
 }
 
-/* Writes the plan of one worker, with device 0 as its only device. */
+/* Writes the plan of one worker, with device 0 as its only device. Figures of the whole plan are
+ * left out: the part, by whose hash Kubernetes knows it, is the same wherever its placements are.
+ */
 static weft_err write_part(export_ctx *ctx, export_worker *w)
 {
     weft_demand *demand = weft_arena_array(ctx->arena, w->n_model + 1, sizeof *demand);
@@ -322,7 +324,9 @@ static weft_err write_part(export_ctx *ctx, export_worker *w)
     part.lower_bound = 1;
     part.proven = false;
     part.decision_ms = 0;
-    part.cost_per_hour = ctx->plan->gpus ? ctx->plan->cost_per_hour / ctx->plan->gpus : 0;
+    part.cost_per_hour = 0;
+    part.cost_bound = 0;
+    part.power_w = 0;
     part.goodput_per_s = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         weft_placement *p = &part.at[i];

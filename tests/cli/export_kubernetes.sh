@@ -45,9 +45,12 @@ done
 # The other choices: the bundle in an image, updates in place, a queue of Kueue.
 expect 0 "$WEFT" export plan.json --to kubernetes -o other --bundle /data/all.weft \
     --bundle-image "reg.example/models@$digest" --rollout in-place --queue research
-# Of another plan the ConfigMaps have other names, and so its pods are others.
-sed 's/"batch": 8/"batch": 4/' plan.json >changed.json
-cmp -s plan.json changed.json && die "the plan has no batch of 8"
+# The ConfigMaps of workers with other work have other names, and so their pods are others; those of workers that only
+# belong to another plan are the same.
+sed 's/"batch": 8/"batch": 4/' plan.json >batch.json
+cmp -s plan.json batch.json && die "the plan has no batch of 8"
+sed -E 's/"(cost_per_hour|cost_bound|power_w)": .*/"\1": 9,/' batch.json >changed.json
+cmp -s batch.json changed.json && die "the plan has no cost"
 expect 0 "$WEFT" export changed.json --to kubernetes -o changed
 # A model on slices of two sizes, for the anti-affinity of its groups.
 sed -z 's/"Small_1.x",\( *\n *"device"\)/"big",\1/g' plan.json >mixed.json
