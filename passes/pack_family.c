@@ -1,13 +1,14 @@
 /* pack-family: one packed program for all models of a family.
  *
- *     graph @a.packed (%ids, %position, %start)    graph @a+b.packed (%ids : i64[1,?rows],
- * %position, %1 = gather $words, %ids                       %start, %model : i64[?rows]) %2 =
- * matmul %1, $w                             %1 = gather $words, %ids %3 = add %2, $bias_a %2 =
- * matmul %1, $w %4 = gather %3, %start             ==>         %3 = gather [$bias_a; $bias_b],
- * %model %5 = matmul %4, $head_a                        %4 = add %2, %3 graph @b.packed (..) %5 =
- * gather %4, %start
- *       .. with $bias_b, $head_b                       %6 = matmul %5, $head_a
- *                                                      %7 = matmul %5, $head_b
+ *     graph @a.packed (%ids, %position, %start)    graph @a+1.packed (%ids, %position, %start,
+ *       %1 = gather $words, %ids                                      %model : i64[?rows])
+ *       %2 = matmul %1, $w                           %1 = gather $words, %ids
+ *       %3 = add %2, $bias_a                         %2 = matmul %1, $w
+ *       %4 = gather %3, %start              ==>      %3 = gather [$bias_a; $bias_b], %model
+ *       %5 = matmul %4, $head_a                      %4 = add %2, %3
+ *     graph @b.packed (..)                           %5 = gather %4, %start
+ *       .. with $bias_b, $head_b                     %6 = matmul %5, $head_a
+ *                                                    %7 = matmul %5, $head_b
  *
  * The rows of all requests of all models stand one after the other; %model tells the model of each
  * row. So the only size of the program is the total of rows, however they are divided among the
@@ -19,9 +20,9 @@
  *
  *     element-wise, layer norm   the row of each weight is gathered by the model of the row
  *     matmul, differences of     x w + (where(own, x [u0 u1 ..], 0)) [v0; v1; ..]: the factors of
- * all low rank                   models at once, those of other models set to 0 all else each
- * distinct weight has a node, for all rows; where tokens follow, the rows of each model are chosen
- * from the results
+ *     low rank                   all models at once, those of other models set to 0
+ *     all else                   each distinct weight has a node, for all rows; where tokens
+ *                                follow, the rows of each model are chosen from the results
  *
  * The last is right because no row depends on another outside attention (pack-sequences), and cheap
  * for heads, which take a row for each sequence. A node computes rows of models whose own graph
@@ -29,7 +30,7 @@
  * tables then have equal sizes, and an index that one model accepts is none that another refuses.
  *
  * Models are of one family if what their packed programs multiply by different weights, at
- * TOKENS_MODEL rows, is at most `own_most` of what they multiply; greedily, with the first model of
+ * ROWS_MODEL rows, is at most `own_most` of what they multiply; greedily, with the first model of
  * each family. O(models x nodes), and a comparison of each two different weights. */
 #include "passes/passes_int.h"
 
@@ -260,8 +261,7 @@ static bool find_factors(const joiner *j, weft_node a, weft_node b, weft_factors
     return weft_similar__factors(&own, &base, is_by_feature(j, a), j->cx->scratch, out);
 }
 
-/* Whether the node may compute rows of models that do not have it: it fails for no value of them.
- */
+/* Whether the node may compute rows of models that do not have it: no value makes it fail. */
 static bool is_safe(const joiner *j, weft_node n)
 {
     weft_op_id op = weft_node_op(j->m, n);

@@ -6,11 +6,12 @@
  *           default: as expected_error implies), source (default "measured"), use over time
  *           (base/use_histogram.h; empty: not known), idle_us (time_us with the rest of the device
  *           idle; empty: not known) and host_us, what a request costs besides its execution (the
- * largest of all rows holds). parvagpu  The header is `Mig instance,Batch size,Workload
- * Number,Throughput,Latency`: GPCs of an A100 80 GB, batch, MPS processes in the instance,
- * inferences per second of one process, seconds per batch. A row with throughput 0 ran out of
- * memory or was not measured, and is skipped. The layout has no memory column: mreq_bytes stays 0,
- * not known, so that a measured point always fits. */
+ *           largest of all rows holds).
+ * parvagpu  The header is `Mig instance,Batch size,Workload Number,Throughput,Latency`: GPCs of an
+ *           A100 80 GB, batch, MPS processes in the instance, inferences per second of one process,
+ *           seconds per batch. A row with throughput 0 ran out of memory or was not measured, and
+ *           is skipped. The layout has no memory column: mreq_bytes stays 0, not known, so that a
+ *           measured point always fits. */
 #include "scheduler/input/input.h"
 
 #include "base/csv.h"
