@@ -16,7 +16,7 @@ from serving import WEFT, wait_until
 
 need("haproxy", "socat")
 parser = argparse.ArgumentParser()
-parser.add_argument("--seconds", type=float, default=4)
+parser.add_argument("--seconds", type=float, default=2)
 parser.add_argument("--table")
 options, _ = parser.parse_known_args()
 
@@ -108,11 +108,12 @@ try:
         equal = [{m: r / sum(o.get(m, 0) for o in rates) for m, r in of.items()} for of in rates]
         table += compare([w.answered() for w in workers], equal, before, "grpc")
     # Faults: one worker is killed, one ended, each comes back.
-    load, calls = replay(PORT, "one.json", 2 * options.seconds), Calls(PORT) if grpc else None
+    load, calls = replay(PORT, "one.json", max(5, 2 * options.seconds)), Calls(PORT) if grpc else None
     if calls:
         calls.start()
-    time.sleep(1)
-    for nth, how in ((0, signal.SIGKILL), (1, signal.SIGTERM), (3, signal.SIGKILL)) * max(1, int(options.seconds / 8)):
+    time.sleep(0.5)
+    faults = [(0, signal.SIGKILL), (1, signal.SIGTERM)]
+    for nth, how in (faults + [(3, signal.SIGKILL)]) * int(options.seconds / 8) or faults:
         workers[nth].kill(how)
         time.sleep(0.5)
         workers[nth].start()
@@ -139,7 +140,7 @@ try:
         time.sleep(0 if len(sizes) == 3 else 2.5)  # new servers are checked
         running = workers[:len(sizes)]
         before = [w.answered() for w in running]
-        report(replay(PORT, path, options.seconds / 2))
+        report(replay(PORT, path, max(2, options.seconds / 2)))
         table += compare([w.answered() for w in running], changed, before, path)
     # A plan with a model that the configuration lacks: the rest is done, and it says that a reload is needed.
     with open(f"{folder}/servers", "a") as f:
