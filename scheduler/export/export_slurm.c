@@ -16,6 +16,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* -- What a job asks for, and its node has ---------------------------------------------------- */
+
+static uint32_t cpus_of(const export_worker *w)
+{
+    if (w->kind != WEFT_SLICE_CORES)
+        return WEFT_EXPORT_GPU_CPUS;
+    return w->cores ? w->cores : 1;
+}
+
 /* -- Nodes ------------------------------------------------------------------------------------ */
 
 static uint32_t count_slices(const export_ctx *ctx, const export_node *node, const char *slice)
@@ -39,13 +48,13 @@ static void write_node(const export_ctx *ctx, const export_node *node, weft_buf 
                        weft_buf *gres)
 {
     const char *sep = " Gres=";
-    uint32_t cores = 0;
-    uint64_t memory_mib = 0; /* a job may not ask for more than its node has */
+    uint32_t cpus = 0;
+    uint64_t memory_mib = 0;
     for (uint32_t i = node->first; i < node->first + node->n; i++) {
-        cores += node->kind == WEFT_SLICE_CORES ? ctx->worker[i].cores : 1;
-        memory_mib += weft_export__memory_mib(&ctx->worker[i]);
+        cpus += cpus_of(&ctx->worker[i]);
+        memory_mib += weft_export__request_mib(&ctx->worker[i]);
     }
-    weft_buf_printf(conf, "NodeName=%s CPUs=%u", node->name, cores ? cores : 1);
+    weft_buf_printf(conf, "NodeName=%s CPUs=%u", node->name, cpus);
     if (memory_mib)
         weft_buf_printf(conf, " RealMemory=%llu", (unsigned long long)memory_mib);
     if (node->kind == WEFT_SLICE_MIG)
@@ -87,13 +96,9 @@ static const char *option_of(const export_ctx *ctx, const char *key)
 /* Every job asks for memory: without, it would get all of its node. */
 static void write_resources(const export_ctx *ctx, const export_worker *w, weft_buf *buf)
 {
-    bool cpu = w->kind == WEFT_SLICE_CORES;
     uint64_t mib = weft_export__request_mib(w);
     if (!option_of(ctx, "cpus-per-task"))
-        weft_buf_printf(buf, "#SBATCH --cpus-per-task=%u\n",
-                        !cpu       ? (unsigned)WEFT_EXPORT_GPU_CPUS
-                        : w->cores ? w->cores
-                                   : 1);
+        weft_buf_printf(buf, "#SBATCH --cpus-per-task=%u\n", cpus_of(w));
     if (mib && !option_of(ctx, "mem"))
         weft_buf_printf(buf, "#SBATCH --mem=%lluM\n", (unsigned long long)mib);
     if (w->kind == WEFT_SLICE_MIG)

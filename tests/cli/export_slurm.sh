@@ -11,6 +11,11 @@ for job in slurm/jobs/*.sh; do
     filled "slurm/plans/$name.json"
     has "$job" "#SBATCH --mem="
 done
+# The nodes have what their jobs ask for.
+asked() { sed -n "s/^#SBATCH --$1=\([0-9]*\)M*\$/\1/p" slurm/jobs/*.sh | awk '{ n += $1 } END { print n }'; }
+given() { sed -n "s/.* $1=\([0-9]*\) .*/\1/p" slurm/slurm-nodes.conf | awk '{ n += $1 } END { print n }'; }
+[ "$(asked cpus-per-task)" = "$(given CPUs)" ] || die "jobs ask for $(asked cpus-per-task) CPUs, nodes have $(given CPUs)"
+[ "$(asked mem)" = "$(given RealMemory)" ] || die "jobs ask for $(asked mem) MiB, nodes have $(given RealMemory)"
 # A job names its node only where it must.
 for job in $(grep -l -e "--gres=mig" slurm/jobs/*.sh); do
     node=$(sed -n 's/^#SBATCH --nodelist=//p' "$job")
