@@ -39,11 +39,18 @@ static bool next_line(const export_ctx *ctx, const char **at, const char *word[3
     return true;
 }
 
+/* A name, or an address of IPv4 or IPv6, without a port. */
+static bool is_address(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return weft_export__is_plain(text, WEFT_EXPORT_ADDRESS_MAX) && !strpbrk(text, "/@") &&
+           (!colon || strchr(colon + 1, ':'));
+}
+
 static weft_err take_line(export_ctx *ctx, const char *const word[3], uint32_t n, uint32_t line)
 {
     weft_where where = {.file = ctx->o.nodes_path, .line = line};
-    if (n != 2 || !weft_export__is_plain(word[1], WEFT_EXPORT_ADDRESS_MAX) ||
-        strpbrk(word[1], "/@"))
+    if (n != 2 || !is_address(word[1]))
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, where,
                                "a line has the name of a node and its address");
     for (uint32_t i = 0; i < ctx->n_node; i++) {
@@ -75,6 +82,18 @@ weft_err weft_export__find_addresses(export_ctx *ctx)
                                    "node '%s' has no address", node->name);
         node->address = node->address ? node->address : node->name;
     }
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_export__check_distinct(const export_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_node; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(ctx->node[i].address, ctx->node[k].address) == 0)
+                return weft_diag_error(ctx->diag, WEFT_ERR_INPUT,
+                                       (weft_where){.file = ctx->o.nodes_path},
+                                       "nodes '%s' and '%s' have one address, and equal ports",
+                                       ctx->node[k].name, ctx->node[i].name);
     return WEFT_ERR_OK;
 }
 

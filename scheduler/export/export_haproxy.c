@@ -6,7 +6,8 @@
  *
  * A request goes to the backend h-MODEL by its path, or g-MODEL by the name in its message: field 1
  * of ModelInferRequest, ModelReadyRequest and the like, which HAProxy reads (ungrpc). Callers that
- * compress their messages name the model in the metadata x-model.
+ * compress their messages name the model in the metadata x-model. Backends of no model have names
+ * without these prefixes, which no model's name can give.
  *
  * A worker that refuses or breaks a connection leaves its backends at once (observe layer4), and
  * its requests are sent to others, as inference may be repeated: only those that lie in the buffer
@@ -114,9 +115,9 @@ static void write_grpc(front *f)
         "    http-request wait-for-body time 30s if !any\n"
         "    http-request set-var(txn.model) req.body,ungrpc(1) if !any\n"
         "    http-request set-var(txn.model) req.hdr(x-model) if { req.hdr(x-model) -m found }\n"
-        "    use_backend g-workers if any\n"
+        "    use_backend grpc-workers if any\n"
         "    use_backend g-%[var(txn.model)] if { var(txn.model) -m len gt 0 }\n"
-        "    default_backend g-unknown\n");
+        "    default_backend grpc-unknown\n");
 }
 
 static void write_metrics(front *f)
@@ -168,7 +169,7 @@ static void write_backend(front *f, const export_route *r, bool grpc)
 /* What no model answers: all workers, and none. */
 static void write_others(front *f, bool grpc)
 {
-    const char *name = grpc ? "g-workers" : "workers";
+    const char *name = grpc ? "grpc-workers" : "workers";
     weft_buf_printf(&f->conf,
                     "\nbackend %s\n"
                     "    http-check send meth GET uri /v2/health/ready ver HTTP/1.1 hdr Host weft\n"
@@ -177,7 +178,7 @@ static void write_others(front *f, bool grpc)
     for (uint32_t i = 0; i < f->ctx->n_worker; i++)
         write_server(f, name, &f->ctx->worker[i], grpc, 1, f->ctx->n_worker == 1);
     weft_buf_puts(&f->conf,
-                  grpc ? "\nbackend g-unknown\n"
+                  grpc ? "\nbackend grpc-unknown\n"
                          "    http-request return status 200 hdr grpc-status 5 hdr grpc-message "
                          "\"unknown model; compressed messages name it in x-model\"\n"
                          "    http-after-response set-header content-type application/grpc\n"
@@ -186,11 +187,12 @@ static void write_others(front *f, bool grpc)
                          "'{\"error\":\"unknown model or path\"}'\n");
 }
 
-/* -- The exporter ---------------------------------------------------------------------------------
- */
+/* -- The exporter ----------------------------------------------------------------------------- */
 
 weft_err weft_export__haproxy(export_ctx *ctx)
 {
+    if (!ctx->o.published)
+        WEFT_TRY(weft_export__check_distinct(ctx));
     front f = {.ctx = ctx, .route = weft_export__routes(ctx, WEIGHT_MAX)};
     size_t checks = 2 * (size_t)ctx->n_worker;
     for (uint32_t m = 0; m < ctx->n_model; m++)

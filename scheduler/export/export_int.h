@@ -83,6 +83,8 @@ weft_err weft_export__fail(const export_ctx *ctx, const char *item, const char *
                            const char *value);
 /* The addresses of all nodes, from o.nodes. INPUT: a line is wrong, or a node is missing. */
 weft_err weft_export__find_addresses(export_ctx *ctx);
+/* INPUT: two nodes have one address, on which the ports of their workers are the same. */
+weft_err weft_export__check_distinct(const export_ctx *ctx);
 weft_err weft_export__check_front(export_ctx *ctx);
 weft_err weft_export__check_sbatch(const export_ctx *ctx);
 

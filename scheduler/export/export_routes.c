@@ -47,8 +47,7 @@ static int find_name(const void *name, const void *at)
     return strcmp(name, *(const char *const *)at);
 }
 
-/* All (model, worker) pairs with their rates, each once, by model and worker. A worker whose
- * placements of a model have no rate takes part by their capacity. */
+/* All (model, worker) pairs with their rates and capacities, each once, by model and worker. */
 static size_t list_shares(const export_ctx *ctx, export_share **out)
 {
     WEFT_VEC(export_share) share = {0};
@@ -87,7 +86,7 @@ static size_t list_shares(const export_ctx *ctx, export_share **out)
 
 static double weight_of(double rate, double largest, uint32_t scale)
 {
-    return fmax(1, round(rate * scale / largest));
+    return fmax(1, round(rate / largest * scale)); /* rate * scale could overflow */
 }
 
 /* The largest relative error of the shares if the largest rate gets the weight `scale`. */
@@ -95,12 +94,14 @@ static double find_error(const double *rate, size_t n, double largest, uint32_t 
 {
     double sum = 0, all = 0, error = 0;
     for (size_t i = 0; i < n; i++) {
-        all += rate[i];
+        all += rate[i] / largest;
         sum += weight_of(rate[i], largest, scale);
     }
     for (size_t i = 0; i < n; i++)
-        if (rate[i] > 0)
-            error = fmax(error, fabs(weight_of(rate[i], largest, scale) / sum * all / rate[i] - 1));
+        if (rate[i] / largest > 0) {
+            double share = weight_of(rate[i], largest, scale) / sum;
+            error = fmax(error, fabs(share * all / (rate[i] / largest) - 1));
+        }
     return error;
 }
 

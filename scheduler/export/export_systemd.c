@@ -172,6 +172,7 @@ static void write_target(export_ctx *ctx, const export_node *node)
 
 weft_err weft_export__systemd(export_ctx *ctx)
 {
+    WEFT_TRY(weft_export__check_distinct(ctx));
     for (uint32_t i = 0; i < ctx->n_node; i++) {
         const export_node *node = &ctx->node[i];
         const char *last = NULL;

@@ -5,7 +5,7 @@
 # ADDRESSES (-: standard input) has lines `WORKER ADDRESS HTTP GRPC`, which count more than the table.
 # Exit code 4: the configuration lacks a model; reload it with haproxy.cfg, then run this again.
 set -eu
-here=$(dirname "$0")
+here=$(cd "$(dirname "$0")" && pwd)
 socket=${1:?the socket of HAProxy}
 addresses=${2:-/dev/null}
 work=$(mktemp -d)
@@ -14,7 +14,8 @@ if [ "$addresses" = - ]; then cat; else cat "$addresses"; fi >"$work/addresses"
 
 # Gives HAProxy the commands of standard input, over one connection; its answers are in $work/said.
 ask() {
-    { echo prompt; cat; echo quit; } | socat -t60 - "UNIX-CONNECT:$socket" | sed 's/^\(> \)*//' >"$work/said"
+    { echo prompt; cat; echo quit; } | socat -t60 - "UNIX-CONNECT:$socket" >"$work/answer"
+    sed 's/^\(> \)*//' "$work/answer" >"$work/said"
 }
 # The same for commands that say something only if they fail, or that all is well.
 change() {
@@ -27,11 +28,12 @@ change() {
 
 echo 'show servers state' | ask
 cp "$work/said" "$work/state"
+grep -q srv_name "$work/state" || { echo "update.sh: no servers' state from $socket" >&2; exit 1; }
 : >"$work/gone"
 code=0
 awk -v gone="$work/gone" '
     FILENAME ~ /addresses$/ {
-        if (NF == 4) { address[$1] = $2; http[$1] = $3; grpc[$1] = $4 }
+        if (NF == 4 && $2 ~ /^[A-Za-z0-9._:-]+$/ && $3 ~ /^[0-9]+$/ && $4 ~ /^[0-9]+$/) { address[$1] = $2; http[$1] = $3; grpc[$1] = $4 }
         next
     }
     FILENAME ~ /state$/ {
@@ -45,7 +47,7 @@ awk -v gone="$work/gone" '
     {
         key = $1 "/" $2; to = $3; at = $4; check = $5; options = ""; wanted[key] = 1
         if ($2 in address) {
-            to = address[$2]; check = http[$2]; at = $1 ~ /^g-/ ? grpc[$2] : http[$2]
+            to = address[$2]; check = http[$2]; at = $1 ~ /^g/ ? grpc[$2] : http[$2]
         }
         for (i = 7; i <= NF; i++) options = options " " ($(i - 1) == "port" ? check : $i)
         if (!($1 in backend)) {

@@ -27,7 +27,43 @@ refused "the plan has no node 'weft-none'" --nodes more
 refused "has two addresses" --nodes twice
 echo "weft-h100-0" >short
 refused "short:1: a line has the name of a node and its address" --nodes short
+echo "weft-h100-0 host:80" >ported
+refused "ported:1: a line has the name of a node and its address" --nodes ported
+awk '{ print $1, "10.0.0.1" }' nodes >equal
+refused "have one address" --nodes equal
+expect 1 "$WEFT" export plan.json --to systemd -o bad --nodes equal
+has err "have one address"
 expect 2 "$WEFT" export plan.json --to haproxy -o bad --buffer much
+# update.sh, with a socat that answers as a HAProxy with the servers of the table: nothing to do, whatever the
+# folder is called; published addresses that are none are left out; a HAProxy that does not answer is an error.
+mkdir double 'a=b'
+cat >double/socat <<'END'
+#!/bin/sh
+case $(cat) in *"show servers state"*) cat state ;; esac
+END
+chmod +x double/socat
+cp front/* 'a=b'
+awk '{ print 3, $1, 1, $2, $3, 2, 0, $6, $6, 0, 0, 0, 0, 0, 0, 0, 0, "-", $4, "-", 0 }' front/servers >rows
+update() { expect "$1" env PATH="$PWD/double:$PATH" sh 'a=b/update.sh' socket "${@:2}"; }
+{ echo "1"; echo "# be_id be_name srv_id srv_name"; cat rows; } >state
+update 0
+[ ! -s out ] || die "it has something to do: $(shown out)"
+printf '%s\n' "weft-h100-0-s0 127.0.0.1;shutdown 7 8" "weft-cpu-0 127.0.0.99 7 8" "weft-h100-0-s0 127.0.0.9 7; 8" |
+    sed "s/weft-h100-0-s0/$(sed -n '1s/[^ ]* \([^ ]*\).*/\1/p' front/servers)/; s/weft-cpu-0/$(sed -n '$s/[^ ]* \([^ ]*\).*/\1/p' front/servers)/" >published
+update 0 published
+has out " addr 127.0.0.99 port 7"
+has out "set server grpc-workers/$(sed -n '$s/[^ ]* \([^ ]*\).*/\1/p' front/servers) addr 127.0.0.99 port 8"
+lacks out ";"
+: >state
+update 1
+has err "no servers' state"
+# Models whose names are those of backends that belong to no model.
+sed 's/"model": "tiny"/"model": "workers"/; s/"model": "share"/"model": "unknown"/' plan.json >names.json
+grep -q '"workers"' names.json || die "there is no model to rename"
+expect 0 "$WEFT" export names.json --to haproxy -o names --nodes nodes
+for backend in $(sed -n 's/^backend //p' names/haproxy.cfg | sort | uniq -d); do
+    die "two backends are called $backend"
+done
 # HAProxy reads the file, with TLS as well.
 PATH=$PATH:/usr/sbin
 command -v haproxy >/dev/null || skip "no haproxy"

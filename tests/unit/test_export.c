@@ -193,9 +193,10 @@ static void test_export__weights_have_the_shares_of_the_rates(void **state)
                                       {5000, 1},
                                       {0, 7},
                                       {0, 0},
-                                      {333.3, 111.1, 17.9, 2.3}};
-    static const size_t n[] = {3, 4, 2, 2, 2, 2, 4};
-    static const double most[] = {0, 0, 0.31, 19, 0, 0, 0.02};
+                                      {333.3, 111.1, 17.9, 2.3},
+                                      {1e307, 1e307, 1e306}};
+    static const size_t n[] = {3, 4, 2, 2, 2, 2, 4, 3};
+    static const double most[] = {0, 0, 0.31, 19, 0, 0, 0.02, 0};
     (void)state;
     for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
         uint32_t weight[4], sum = 0;
