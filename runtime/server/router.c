@@ -78,7 +78,17 @@ static void finish(weft_router *router, weft_request *request)
     request->done(request);
 }
 
-/* Ends the requests of a list by `next`, which are in no queue. */
+/* Moves a request from its queue to a list by `next` of those that end together. The `done` of one
+ * may abandon another. */
+static void set_aside(router_model *model, weft_request *r, weft_request **list)
+{
+    weft_batch__remove(model, r);
+    r->ending = true;
+    r->next = *list;
+    *list = r;
+}
+
+/* Ends the requests of such a list. */
 static void finish_all(weft_router *router, weft_request *list)
 {
     while (list) {
@@ -188,6 +198,8 @@ static bool take_out(router_worker *w, const weft_request *request)
 void weft_router__abandon(weft_router *router, weft_request *request)
 {
     router_worker *from = NULL;
+    if (request->ending)
+        return;
     if (request->queued)
         weft_batch__remove(&router->model[request->model], request);
     else
@@ -233,11 +245,9 @@ static int64_t drop_late(router_model *m, int64_t most, uint64_t now_ns, weft_re
     weft_line_choice choice = weft_admission__choose(m, most, now_ns);
     for (; choice.drop > 0; choice.drop--) {
         weft_request *r = m->head;
-        weft_batch__remove(m, r);
+        set_aside(m, r, late);
         weft_request__set_answer(r, WEFT_ANSWER_OVERLOADED,
                                  "the request would be answered too late");
-        r->next = *late;
-        *late = r;
         m->stats.dropped++;
     }
     return m->head ? choice.most : 0;
@@ -544,11 +554,9 @@ static void expire_queued(weft_router *router, router_model *model, uint64_t now
         next = r->next;
         if (r->deadline_ns > now_ns)
             continue;
-        weft_batch__remove(model, r);
+        set_aside(model, r, &expired);
         weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
                                  "the deadline passed while the request was waiting");
-        r->next = expired;
-        expired = r;
     }
     finish_all(router, expired);
 }

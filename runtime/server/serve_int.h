@@ -364,7 +364,8 @@ typedef struct weft_request {
     int64_t rows;      /* value of the batch symbol; 1 when the model cannot be batched */
     uint32_t attempts; /* workers that died or failed while running it */
     bool queued;
-    bool moved; /* taken from a worker that was slow or did not answer */
+    bool ending; /* its answer is set, and `done` is called next */
+    bool moved;  /* taken from a worker that was slow or did not answer */
 } weft_request;
 
 /* With arrays for the inputs and outputs of the model. NULL: out of memory. */
@@ -526,7 +527,8 @@ uint64_t weft_router__packed_executions(const weft_router *router);
 /* Checks the types and dims of the request and queues it, or ends it with an error: `done` may be
  * called inside. */
 void weft_router__submit(weft_router *router, weft_request *request);
-/* The client is gone, so the answer is not needed. `done` is called inside. */
+/* The client is gone, so the answer is not needed. `done` is called inside or, of a request that
+ * ends together with the one whose `done` abandons it, behind that one's. */
 void weft_router__abandon(weft_router *router, weft_request *request);
 /* The server is about to end: nothing is ready any more. Requests are still taken. */
 void weft_router__leave(weft_router *router);

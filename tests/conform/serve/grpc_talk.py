@@ -4,6 +4,7 @@ by grpcio and by single frames, and by Triton's client and grpcio-reflection whe
 import gzip
 import os
 import queue
+import signal
 import struct
 import subprocess
 import sys
@@ -223,6 +224,28 @@ def check_idle_reader(server):
     c.close()
 
 
+def check_ends_together(test, server):
+    """Requests of one stream whose time is over in the same moment: the first ends the stream, and with it the others."""
+    worker = server.workers()[0]
+    for _ in range(3):
+        talk = Talk(test, metadata=[("triton_grpc_error", "true")])
+        os.kill(worker, signal.SIGSTOP)
+        for i in range(20):
+            r = request(test, i)
+            r.parameters["timeout"].int64_param = 200000
+            talk.put(r)
+        try:
+            next(talk.call)
+            raise AssertionError("no error")
+        except grpc.RpcError as e:
+            # Of later rounds: the server may have learnt that it is late.
+            assert "deadline passed" in e.details() or "answered" in e.details(), e
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        talk.requests.put(None)
+    assert is_close(test.logits(test.call("ModelInfer", test.request(x[:2]))), want[:2])
+
+
 def check_reflection(test):
     pb = test.pb
     for version in ("v1", "v1alpha"):
@@ -334,9 +357,10 @@ def main(weft, examples, proto, protoc):
     with Server("--max-request", str(MAX_REQUEST), "--trace-file", "spans") as server:
         server.target = f"127.0.0.1:{server.grpc}"
         test = Test(server, messages, examples)
-        for check in (check_compression, check_stream, check_stream_errors, check_stream_ends, check_reflection,
-                      check_settings):
-            check(*([test, server] if check in (check_compression, check_stream_ends) else [test]))
+        for check in (check_compression, check_stream, check_stream_errors, check_stream_ends, check_ends_together,
+                      check_reflection, check_settings):
+            with_server = check in (check_compression, check_stream_ends, check_ends_together)
+            check(*([test, server] if with_server else [test]))
             print(check.__name__, flush=True)
         check_idle_reader(server)
         check_triton(server)
