@@ -40,6 +40,7 @@ static void unpack(weft_grpc_call *call, size_t most)
     call->bytes = (uint8_t *)plain;
     call->n_bytes = len;
     call->status = WEFT_GRPC_OK;
+    call->text[0] = '\0';
     if (result == WEFT_ZIP_NOMEM)
         weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "out of memory");
     else if (result == WEFT_ZIP_DAMAGED)

@@ -333,6 +333,8 @@ static bool takes_data(const grpc_stream *s)
 static size_t take_data(grpc_stream *s, const uint8_t *data, size_t len)
 {
     if (s->n_prefix < WEFT_GRPC_PREFIX_BYTES) {
+        if (s->state == GRPC_TALKING && s->n_prefix == 0)
+            s->deadline_ns = weft_grpc__deadline(0); /* until its length is known */
         s->prefix[s->n_prefix++] = *data;
         if (s->n_prefix == WEFT_GRPC_PREFIX_BYTES)
             (void)begin_message(s);
@@ -454,7 +456,7 @@ void weft_grpc__leave(grpc_connection *c)
     for (grpc_stream *s = c->streams; s; s = s->next)
         if (s->state == GRPC_RECEIVING)
             weft_grpc__refuse_stream(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
-        else if (s->state == GRPC_TALKING)
+        else if (s->state == GRPC_TALKING && !s->talk.no_more)
             weft_grpc__end_talk(s, WEFT_GRPC_UNAVAILABLE, "the server is shutting down", true);
         else if (s->state == GRPC_HEADERS)
             nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_REFUSED_STREAM);

@@ -49,12 +49,18 @@ static void unlink_part(grpc_stream *s, grpc_part *part)
     s->connection->n_part--;
 }
 
+/* What a part with so many bytes of message or answer counts as: many have only a few. */
+static size_t with_part(size_t bytes)
+{
+    return bytes + sizeof(grpc_part);
+}
+
 static bool on_hold(weft_grpc_call *call, size_t bytes)
 {
     grpc_part *part = call->user;
-    if (!weft_grpc__may_hold(&part->share, bytes))
+    if (!weft_grpc__may_hold(&part->share, with_part(bytes)))
         return false;
-    weft_grpc__set_held(&part->share, bytes);
+    weft_grpc__set_held(&part->share, with_part(bytes));
     return true;
 }
 
@@ -96,7 +102,7 @@ static void on_reply(weft_grpc_call *call)
     if (failed && weft_grpc__is_infer(s->method) && !s->talk.errors_end)
         failed = !weft_grpc__write_error(call->id ? call->id : "", call->text, &call->message,
                                          &call->len);
-    weft_grpc__set_held(&part->share, call->len);
+    weft_grpc__set_held(&part->share, with_part(call->len));
     if (!failed) {
         queue_answer(s, part);
         return;
@@ -116,6 +122,7 @@ static grpc_part *make_part(grpc_stream *s)
     *part = (grpc_part){.call = s->call, .stream = s, .share = s->share};
     part->share.peer->n_ref++;
     s->share.held = 0; /* it is the part's now */
+    weft_grpc__set_held(&part->share, with_part(part->share.held));
     part->call.talks = weft_grpc__is_infer(s->method);
     part->call.form = s->prefix[0] ? s->form : WEFT_ZIP_NONE;
     part->call.reply = on_reply;
@@ -146,6 +153,10 @@ void weft_grpc__take_message(grpc_stream *s)
 {
     if (!is_admitted(s))
         return;
+    if (!weft_grpc__may_hold(&s->share, with_part(s->share.held))) {
+        weft_grpc__end_talk(s, WEFT_GRPC_UNAVAILABLE, "the server holds too many requests", false);
+        return;
+    }
     grpc_part *part = make_part(s);
     if (!part) {
         weft_grpc__end_talk(s, WEFT_GRPC_UNAVAILABLE, "out of memory", false);

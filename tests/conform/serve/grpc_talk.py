@@ -17,7 +17,8 @@ sys.path[:0] = [p for p in os.environ.get("WEFT_CLIENTS", "").split(":") if p]
 import grpc
 import numpy as np
 from grpc_client import Messages, Test
-from http2 import DATA, END_HEADERS, END_STREAM, HEADERS, Connection, frame, head, infer_message, literal
+from http2 import (ACK, DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, PING, Connection, frame, head, infer_message,
+                   literal)
 from serving import Server, digits, is_close, is_sanitized, wait_until
 
 try:
@@ -224,6 +225,19 @@ def check_idle_reader(server):
     c.close()
 
 
+def check_many_waiting(server):
+    """Answers that nobody takes, of the shortest messages on many streams: each costs the server more than its bytes."""
+    c = Connection(server, settings=struct.pack(">HI", 4, 0))
+    before = server.memory_mib()
+    streams = range(1, 401, 2)
+    c.send(b"".join(frame(HEADERS, END_HEADERS, i, head(b"ModelStreamInfer")) for i in streams))
+    c.flood((frame(DATA, 0, i, EMPTY * 2000) for i in streams), seconds=20)
+    c.send(frame(PING, 0, 0, b"answered"))
+    assert any(f and f[0] == PING and f[1] & ACK for f in c.frames(2))
+    assert server.memory_mib() < before + MORE_MIB, (before, server.memory_mib())
+    c.close()
+
+
 def check_ends_together(test, server):
     """Requests of one stream whose time is over in the same moment: the first ends the stream, and with it the others."""
     worker = server.workers()[0]
@@ -363,17 +377,26 @@ def main(weft, examples, proto, protoc):
             check(*([test, server] if with_server else [test]))
             print(check.__name__, flush=True)
         check_idle_reader(server)
+        check_many_waiting(server)
         check_triton(server)
-        # A drain ends a stream that is open, behind its answers.
+        # A drain ends a stream that is open, behind its answers; one that the client has ended gets all of its own.
         talk = Talk(test)
         for i in range(10):
             talk.put(request(test, i))
         talk.take(1)
+        worker = server.workers()[0]
+        os.kill(worker, signal.SIGSTOP)
+        whole = Talk(test)
+        for i in range(10):
+            whole.put(request(test, i))
+        whole.requests.put(None)
         threading.Timer(0.2, server.process.terminate).start()
+        threading.Timer(0.5, os.kill, (worker, signal.SIGCONT)).start()
         try:
             assert len(list(talk.call)) == 9
         except grpc.RpcError as e:
             assert e.code().name == "UNAVAILABLE", e
+        assert len(list(whole.call)) == 10 and whole.call.code().name == "OK", whole.call.code()
         assert server.process.wait(30) == 0
 
 
