@@ -349,13 +349,13 @@ static int64_t all_rows(const weft_bundle_program *p, const router_batch *b, uin
     return has_tokens(p, &p->output[i]) ? b->packed_rows : most_sequences(p);
 }
 
-/* Whether the output has a row for each row of the run, or for each sequence, or was skipped. */
+/* Whether the output has a row for each row of the run, or for each sequence. One that was skipped
+ * has none. */
 static bool fits(const weft_bundle_program *p, const router_batch *b, uint32_t i,
                  const weft_wire_tensor *t)
 {
     bool tokens = has_tokens(p, &p->output[i]);
-    return bytes_of(t) == 0 ||
-           (t->rank > tokens && t->dim[tokens] == all_rows(p, b, i) && (!tokens || t->dim[0] == 1));
+    return t->rank > tokens && t->dim[tokens] == all_rows(p, b, i) && (!tokens || t->dim[0] == 1);
 }
 
 /* An answer to a packed run. */
@@ -397,15 +397,21 @@ static void give_output(const packed_answer *a, const router_batch *b, uint32_t 
            own_bytes(a, b, j, output));
 }
 
-/* Copies the rows of request j of a part, whose outputs begin with `first`. false: no memory. */
+/* Copies the rows of request j of a part, whose outputs begin with `first`. false: an output that
+ * the request asks for does not fit, or no memory. */
 static bool give_one(const packed_answer *a, const router_batch *b, uint32_t j, uint32_t first,
                      uint32_t n_out)
 {
     weft_request *r = b->request[j];
     size_t total = 0, at = 0;
-    for (uint32_t i = 0; i < n_out; i++)
-        if (weft_request__asks(r, i))
-            total += (own_bytes(a, b, j, find_output(a->p, first + i)) + 63) / 64 * 64;
+    for (uint32_t i = 0; i < n_out; i++) {
+        uint32_t output = find_output(a->p, first + i);
+        if (!weft_request__asks(r, i))
+            continue;
+        if (!fits(a->p, b, output, &a->tensor[output]))
+            return false;
+        total += (own_bytes(a, b, j, output) + 63) / 64 * 64;
+    }
     r->out_data = malloc(total + 1);
     for (uint32_t i = 0; r->out_data && i < n_out; i++) {
         uint32_t output = find_output(a->p, first + i);
@@ -425,8 +431,6 @@ void weft_batch__give_packed(const weft_bundle_program *p, router_batch *b,
 {
     packed_answer a = {.p = p, .tensor = tensor, .payload = payload};
     bool ok = n_tensor == p->n_output;
-    for (uint32_t i = 0; i < p->n_output && ok; i++)
-        ok = fits(p, b, i, &tensor[i]);
     for (uint32_t k = 0, first = 0; k < p->n_part; first += p->part[k++].n_out)
         for (uint32_t j = 0; j < b[k].n; j++) {
             weft_request *r = b[k].request[j];
