@@ -68,12 +68,22 @@ static sample take(const weft_model_stats *s)
     return now;
 }
 
+/* Whether a count is below that of an earlier view: another model has the place. */
+static bool fell(const sample *now, const sample *last)
+{
+    bool is_below =
+        now->rows < last->rows || now->failed < last->failed || now->batches < last->batches;
+    for (uint32_t i = 0; i <= WEFT_HISTOGRAM_MAX; i++)
+        is_below = is_below || now->count[i] < last->count[i];
+    return is_below;
+}
+
 /* *since: what has come, in *out_s seconds. */
 static void look(weft_http_page *page, uint32_t model, const weft_model_stats *s, sample *since,
                  double *out_s)
 {
     sample *before = &page->model[model].before, *last = &page->model[model].last, now = take(s);
-    if (now.rows < last->rows || now.failed < last->failed) /* another model has the place */
+    if (fell(&now, last))
         *before = *last = (sample){0};
     if (now.at_ns - last->at_ns >= sample_ns) {
         *before = *last;
