@@ -166,14 +166,14 @@ def scenarios(box):
     digits, fleet = f"{EXAMPLES}/digits.yaml", f"{EXAMPLES}/fleet.yaml"
     bundle, plan = f"{box}/models.weft", f"{box}/plan.json"
     return [
-        Command("compile", "weft-compiler", ["compile", digits, "-o", "out.weft"], ["out.weft"]),
+        Command("compile", "weft-compiler", ["compile", digits, "--quiet", "-o", "out.weft"], ["out.weft"]),
         Command("inspect", "weft-compiler", ["inspect", bundle, "--format", "json"]),
         Command("estimate", "weft-compiler", ["estimate", digits, "--gpu", "h200", "--format", "json"], exact=False),
         Command("run", "weft-server", ["run", bundle, "--model", "digits", "--input",
                                        f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"], threads=True),
         Command("attend", "weft-server", ["run", bundle, "--model", "digits-attn", "--threads", "1", "--input",
                                           f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"]),
-        Command("plan", "weft-planner", ["plan", digits, "--fleet", fleet, "-o", "out.json"],
+        Command("plan", "weft-planner", ["plan", digits, "--fleet", fleet, "--quiet", "-o", "out.json"],
                 ["out.json"], exact=False),
         Command("simulate", "weft-planner", ["simulate", plan, "--duration", "1s", "--seed", "1"],
                 exact=False),
