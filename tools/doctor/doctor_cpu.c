@@ -81,6 +81,10 @@ static void check_descriptors(weft_doctor *d)
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return;
     bool few = files.rlim_max < DESCRIPTORS_WANTED;
+    if (files.rlim_max == RLIM_INFINITY) {
+        weft_doctor__add(d, "descriptors", WEFT_DOCTOR_OK, 0, NULL, "no limit");
+        return;
+    }
     weft_doctor__add(d, "descriptors", few ? WEFT_DOCTOR_NOTE : WEFT_DOCTOR_OK, 0,
                      few ? "raise the hard limit: ulimit -Hn, or LimitNOFILE= of the unit" : NULL,
                      "%llu for a server%s", (unsigned long long)files.rlim_max,

@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: slow (programs of others take the time)
 """HAProxy as front of an exported plan: 12 models on workers of unequal size on four nodes (loopback addresses). The
 load of each worker is the plan's, over HTTP and over one gRPC connection, and no request is lost when workers
 are killed, restarted and ended, nor when HAProxy is brought to another plan while it runs. --seconds N: a longer run;

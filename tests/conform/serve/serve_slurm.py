@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: slow (programs of others take the time)
 """A plan exported to a real Slurm (slurmctld and four slurmd on this machine, munge) and to HAProxy, which finds the
 workers by what their jobs publish: loads are the plan's, and no request is lost when a worker is killed, a node
 drained, a job requeued or ended, nor when the plan changes. Needs root. --seconds N: longer loads; --long: also a drained
