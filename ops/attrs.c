@@ -57,6 +57,16 @@ bool weft_attr_equal(const weft_attr *a, const weft_attr *b)
     return true;
 }
 
+bool weft_attrs_equal(weft_attrs a, weft_attrs b)
+{
+    if (a.n != b.n)
+        return false;
+    for (uint32_t i = 0; i < a.n; i++)
+        if (!weft_attr_equal(&a.at[i], &b.at[i]))
+            return false;
+    return true;
+}
+
 const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key)
 {
     for (uint32_t i = 0; i < attrs.n; i++)

@@ -109,6 +109,7 @@ typedef struct weft_attrs {
 
 /* The same key, kind and value: numbers by their bits, dims as handles. */
 bool weft_attr_equal(const weft_attr *a, const weft_attr *b);
+bool weft_attrs_equal(weft_attrs a, weft_attrs b);                     /* in this order */
 const weft_attr *weft_attrs_find(weft_attrs attrs, weft_attr_key key); /* NULL when absent */
 int64_t weft_attrs_int(weft_attrs attrs, weft_attr_key key, int64_t otherwise);
 double weft_attrs_float(weft_attrs attrs, weft_attr_key key, double otherwise);

@@ -81,20 +81,10 @@ static size_t payload_bytes(const weft_attr *a, const void **out)
 
 static bool same_node(const weft_module *m, weft_node a, weft_node b)
 {
-    weft_attrs x = weft_node_attrs(m, a), y = weft_node_attrs(m, b);
-    if (weft_node_op(m, a) != weft_node_op(m, b) ||
-        weft_node_in_count(m, a) != weft_node_in_count(m, b) ||
-        weft_node_out_count(m, a) != weft_node_out_count(m, b) || x.n != y.n)
+    if (!weft_rewrite__is_like(m, a, b))
         return false;
     for (uint32_t i = 0; i < weft_node_in_count(m, a); i++)
         if (weft_node_in(m, a, i).i != weft_node_in(m, b, i).i)
-            return false;
-    for (uint32_t i = 0; i < weft_node_out_count(m, a); i++)
-        if (weft_val_type(m, weft_node_out(m, a, i)).i !=
-            weft_val_type(m, weft_node_out(m, b, i)).i)
-            return false;
-    for (uint32_t i = 0; i < x.n; i++)
-        if (!weft_attr_equal(&x.at[i], &y.at[i]))
             return false;
     return true;
 }

@@ -107,21 +107,10 @@ static bool same_operand(joiner *j, weft_val a, weft_val b)
 
 static bool corresponds(joiner *j, weft_node a, weft_node b)
 {
-    const weft_module *m = j->m;
-    weft_attrs x = weft_node_attrs(m, a), y = weft_node_attrs(m, b);
-    if (weft_node_op(m, a) != weft_node_op(m, b) || x.n != y.n ||
-        weft_node_in_count(m, a) != weft_node_in_count(m, b) ||
-        weft_node_out_count(m, a) != weft_node_out_count(m, b))
+    if (!weft_rewrite__is_like(j->m, a, b))
         return false;
-    for (uint32_t i = 0; i < weft_node_in_count(m, a); i++)
-        if (!same_operand(j, weft_node_in(m, a, i), weft_node_in(m, b, i)))
-            return false;
-    for (uint32_t i = 0; i < weft_node_out_count(m, a); i++)
-        if (weft_val_type(m, weft_node_out(m, a, i)).i !=
-            weft_val_type(m, weft_node_out(m, b, i)).i)
-            return false;
-    for (uint32_t i = 0; i < x.n; i++)
-        if (!weft_attr_equal(&x.at[i], &y.at[i]))
+    for (uint32_t i = 0; i < weft_node_in_count(j->m, a); i++)
+        if (!same_operand(j, weft_node_in(j->m, a, i), weft_node_in(j->m, b, i)))
             return false;
     return true;
 }

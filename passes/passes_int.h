@@ -59,6 +59,9 @@ void weft_rewrite__replace_result(weft_graph *g, weft_node n, uint32_t i, weft_v
 void weft_rewrite__remove_dead(weft_graph *g, weft_node n);
 /* true when some result is used by a node or is a graph output. */
 bool weft_rewrite__is_live(const weft_graph *g, weft_node n);
+/* Whether two nodes are alike but for their operands: operator, attributes, number of operands,
+ * types of results. */
+bool weft_rewrite__is_like(const weft_module *m, weft_node a, weft_node b);
 /* Sole use of `v`, which must be a node operand and not a graph output; none otherwise. */
 weft_node weft_rewrite__sole_user(const weft_graph *g, weft_val v);
 

@@ -50,6 +50,19 @@ void weft_rewrite__remove_dead(weft_graph *g, weft_node n)
     }
 }
 
+bool weft_rewrite__is_like(const weft_module *m, weft_node a, weft_node b)
+{
+    if (weft_node_op(m, a) != weft_node_op(m, b) ||
+        weft_node_in_count(m, a) != weft_node_in_count(m, b) ||
+        weft_node_out_count(m, a) != weft_node_out_count(m, b))
+        return false;
+    for (uint32_t i = 0; i < weft_node_out_count(m, a); i++)
+        if (weft_val_type(m, weft_node_out(m, a, i)).i !=
+            weft_val_type(m, weft_node_out(m, b, i)).i)
+            return false;
+    return weft_attrs_equal(weft_node_attrs(m, a), weft_node_attrs(m, b));
+}
+
 weft_node weft_rewrite__sole_user(const weft_graph *g, weft_val v)
 {
     const weft_module *m = weft_graph_module(g);

@@ -21,15 +21,7 @@ static bool same_value(const weft_specialisation_value *a, const weft_specialisa
     return true;
 }
 
-static bool same_attrs(weft_attrs a, weft_attrs b)
-{
-    for (uint32_t i = 0; i < a.n; i++)
-        if (!weft_attr_equal(&a.at[i], &b.at[i]))
-            return false;
-    return true;
-}
-
-/* The attributes are those of one launch at different sizes: their keys and number are the same. */
+/* Launch i of two specialisations. */
 static bool same_launch(const weft_bundle_launch *l, const weft_specialisation *a,
                         const weft_specialisation *b, uint32_t i)
 {
@@ -39,7 +31,7 @@ static bool same_launch(const weft_bundle_launch *l, const weft_specialisation *
     for (uint32_t k = 0; k < l->n_out; k++)
         if (l->out[k] && !same_value(&a->value[l->out[k]], &b->value[l->out[k]]))
             return false;
-    return same_attrs(a->launch[i].attrs, b->launch[i].attrs);
+    return weft_attrs_equal(a->launch[i].attrs, b->launch[i].attrs);
 }
 
 weft_shared_kernel *weft_shared_kernel__find(weft_session *s, const weft_specialisation *spec,
