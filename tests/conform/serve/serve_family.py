@@ -6,10 +6,9 @@ import os
 import random
 import subprocess
 import sys
-import threading
 
 import numpy as np
-from serving import WEFT, Server, tensor
+from serving import WEFT, Server, ask_at_once, tensor
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE_DIR"], "tests", "support"))
 import text_families
@@ -46,11 +45,6 @@ def ask(server, model, arrays, names, binary):
     return {o["name"]: o["array"] for o in got["outputs"]}
 
 
-def count(server, what):
-    text = server.request("GET", "/metrics", port=server.metrics)[2].decode()
-    return int([l for l in text.splitlines() if l.startswith(f"weft_{what}_total ")][0].split()[1])
-
-
 def check_refused(server):
     """Too long, and a word that the table does not have: an answer of its own, whatever runs beside it."""
     for length, word in ((LONGEST + 1, 0), (3, WORDS)):
@@ -63,30 +57,10 @@ with Server("--max-queue-delay", "3ms") as server:
     rng = random.Random(5)
     requests = [make_request(rng) for _ in range(150)]
     want = [ask(server, *r) for r in requests]
-    assert count(server, "joint_executions") == 0  # one client: nothing to run with
-    problems = []
-
-    def client(seed):
-        mine = random.Random(seed)
-        try:
-            for i in mine.sample(range(len(requests)), 60):
-                got = ask(server, *requests[i])
-                assert list(got) == list(want[i]), (list(got), list(want[i]))
-                for name, array in want[i].items():
-                    assert got[name].shape == array.shape, (name, got[name].shape, array.shape)
-                    assert np.abs(got[name] - array).max() < 1e-5, (requests[i][0], name, np.abs(got[name] - array).max())
-            check_refused(server)
-        except Exception as problem:
-            problems.append(repr(problem))
-
-    threads = [threading.Thread(target=client, args=(i,)) for i in range(12)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not problems, problems[:3]
-    assert count(server, "joint_executions") > 20, count(server, "joint_executions")
-    assert count(server, "joint_rows") >= 2 * count(server, "joint_executions")
+    assert server.count("joint_executions") == 0  # one client: nothing to run with
+    ask_at_once(requests, want, lambda *request: ask(server, *request), lambda: check_refused(server))
+    assert server.count("joint_executions") > 20, server.count("joint_executions")
+    assert server.count("joint_rows") >= 2 * server.count("joint_executions")
     for i in range(len(graphs)):
         _, stats = server.get(f"/v2/models/m{i}/stats")
         assert stats["model_stats"][0]["inference_stats"]["success"]["count"] > 0, stats

@@ -7,10 +7,9 @@ import os
 import random
 import subprocess
 import sys
-import threading
 
 import numpy as np
-from serving import WEFT, Server, tensor
+from serving import WEFT, Server, ask_at_once, tensor
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE_DIR"], "tests", "support"))
 from text_models import LONGEST, WORDS, encoder
@@ -42,11 +41,6 @@ def ask(server, model, arrays, names, binary):
     return {o["name"]: o["array"] for o in got["outputs"]}
 
 
-def packed_executions(server):
-    text = server.request("GET", "/metrics", port=server.metrics)[2].decode()
-    return int([l for l in text.splitlines() if l.startswith("weft_packed_executions_total ")][0].split()[1])
-
-
 def check_refused(server):
     """Too long, and of no length: an answer of its own, whatever runs beside it."""
     for length, code in ((LONGEST + 1, 400), (0, 400)):
@@ -59,29 +53,9 @@ with Server("--max-queue-delay", "3ms") as server:
     rng = random.Random(5)
     requests = [make_request(rng.choice(list(SHORT)), rng) for _ in range(120)]
     want = [ask(server, *r) for r in requests]
-    assert packed_executions(server) == 0  # one client: nothing to run with
-    problems = []
-
-    def client(seed):
-        mine = random.Random(seed)
-        try:
-            for i in mine.sample(range(len(requests)), 60):
-                got = ask(server, *requests[i])
-                assert list(got) == list(want[i]), (list(got), list(want[i]))
-                for name, array in want[i].items():
-                    assert got[name].shape == array.shape, (name, got[name].shape, array.shape)
-                    assert np.abs(got[name] - array).max() < 1e-5, (requests[i][0], name, np.abs(got[name] - array).max())
-            check_refused(server)
-        except Exception as problem:
-            problems.append(repr(problem))
-
-    threads = [threading.Thread(target=client, args=(i,)) for i in range(12)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not problems, problems[:3]
-    assert packed_executions(server) > 20, packed_executions(server)
+    assert server.count("packed_executions") == 0  # one client: nothing to run with
+    ask_at_once(requests, want, lambda *request: ask(server, *request), lambda: check_refused(server))
+    assert server.count("packed_executions") > 20, server.count("packed_executions")
     _, stats = server.get("/v2/models/encoder/stats")
     assert max(b["batch_size"] for b in stats["model_stats"][0]["batch_stats"]) > 1, stats
 print("ok")

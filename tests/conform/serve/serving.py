@@ -3,10 +3,12 @@ needs only the standard library, and the expected answers."""
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -75,6 +77,32 @@ def is_close(got, want):
     return got.shape == want.shape and np.abs(got - want).max() < 1e-4 * np.abs(want).max()
 
 
+def ask_at_once(requests, want, ask, last, clients=12, each=60):
+    """Clients at once ask some of the requests, in an order of their own, get the answers `want` within 1e-5, and call
+    last()."""
+    problems = []
+
+    def client(seed):
+        mine = random.Random(seed)
+        try:
+            for i in mine.sample(range(len(requests)), each):
+                got = ask(*requests[i])
+                assert list(got) == list(want[i]), (list(got), list(want[i]))
+                for name, array in want[i].items():
+                    assert got[name].shape == array.shape, (name, got[name].shape, array.shape)
+                    assert np.abs(got[name] - array).max() < 1e-5, (requests[i][0], name, np.abs(got[name] - array).max())
+            last()
+        except Exception as problem:
+            problems.append(repr(problem))
+
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not problems, problems[:3]
+
+
 class Server:
     """`weft serve` on free ports; on exit sends SIGTERM and checks for exit code 0."""
 
@@ -110,6 +138,11 @@ class Server:
     def text(self):
         self.log.seek(0)
         return self.log.read()
+
+    def count(self, name):
+        """A counter of the metrics that has no labels."""
+        text = self.request("GET", "/metrics", port=self.metrics)[2].decode()
+        return int([line for line in text.splitlines() if line.startswith(f"weft_{name}_total ")][0].split()[1])
 
     def workers(self):
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)],
