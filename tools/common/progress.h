@@ -1,6 +1,6 @@
 /* What a verb does now, on standard error. On a terminal one line is drawn over: a bar with rate
- * and remaining time where they are known, else the time that it has taken. Elsewhere there is a
- * line after ten seconds and then every thirty. Any thread. */
+ * and remaining time where they are known, else the time that it has taken. Elsewhere a phase that
+ * tells how far it is has a line after ten seconds and then every thirty. Any thread. */
 #ifndef WEFT_TOOLS_PROGRESS_H
 #define WEFT_TOOLS_PROGRESS_H
 
