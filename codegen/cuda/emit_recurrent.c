@@ -3,7 +3,7 @@
 #include "codegen/cuda/cuda_int.h"
 #include "ops/recurrent.h"
 
-enum { THREADS = 256, HIDDEN_MAX = 2048, STATIC_BYTES = 48 << 10 };
+enum { THREADS = 256, STATIC_BYTES = 48 << 10 };
 
 typedef struct layer {
     weft_cuda *cu;
@@ -17,10 +17,12 @@ typedef struct layer {
     weft_dim gates; /* offset of the products in scratch memory */
 } layer;
 
-/* Bytes of shared memory: state, cell or reset state, sums of the gates. */
+/* Shared memory of recurrent_steps: state, cell, sums of the gates, reset state. */
 static int64_t shared_bytes(const layer *l)
 {
-    return ((int64_t)l->cell + (l->cell == WEFT_CELL_RNN ? 1 : 2)) * l->h * 4 + 64;
+    int64_t cell = l->cell == WEFT_CELL_LSTM ? l->h : 1,
+            reset = l->cell == WEFT_CELL_GRU ? l->h : 1;
+    return (l->h + cell + (int64_t)l->cell * l->h + reset) * (int64_t)sizeof(float);
 }
 
 static weft_err read_layer(weft_cuda *cu, weft_op_id op, layer *l)
@@ -43,7 +45,7 @@ static weft_err read_layer(weft_cuda *cu, weft_op_id op, layer *l)
     if (!weft_dim_is_const(r->dim[2]))
         return weft_cuda__unsup(cu, "only running tells the hidden size");
     l->h = r->dim[2];
-    if (l->h > HIDDEN_MAX || shared_bytes(l) > STATIC_BYTES)
+    if (l->h > STATIC_BYTES || shared_bytes(l) > STATIC_BYTES)
         return weft_cuda__unsup(cu, "a hidden size of %lld is too large for a block's memory",
                                 (long long)l->h);
     if (len && len->dtype != WEFT_DTYPE_I32)
@@ -122,12 +124,11 @@ static weft_err emit_steps(const layer *l)
     weft_buf_printf(
         weft_cuda__body(k),
         "    const recurrent_data<%s> data = {gates, r, %s, %s, %s, %s, %s, %s, %s, %s};\n"
-        "    const recurrent_size size = {%s, %s, %s, %u, %s};\n"
+        "    const recurrent_size size = {%s, %s, %u, %s};\n"
         "    recurrent_steps<%d, %lld, %s, %s>(data, size, %s, %s, @_acts{});\n",
         l->type, bias, h0, c0, peep, len, y, y_h, y_c, weft_cuda__int(k, l->n_step),
-        weft_cuda__int(k, l->n_batch), weft_cuda__int(k, l->n_in), l->n_dir,
-        l->batch_first ? "true" : "false", (int)l->cell, (long long)l->h,
-        l->reset_after ? "true" : "false", l->input_forget ? "true" : "false",
+        weft_cuda__int(k, l->n_batch), l->n_dir, l->batch_first ? "true" : "false", (int)l->cell,
+        (long long)l->h, l->reset_after ? "true" : "false", l->input_forget ? "true" : "false",
         l->reverse ? "true" : "false", weft_cuda__f32_text(l->cu, l->clip));
     weft_cuda__launch(k, l->n_batch, l->n_dir, 1, 0);
     return WEFT_ERR_OK;

@@ -31,7 +31,7 @@ __device__ inline f32 rnn_softplus(f32 x, f32, f32) { return x > 20 ? x : log1pf
 /* -- Sizes and rows ---------------------------------------------------------------------------- */
 
 struct recurrent_size {
-    int n_step, n_batch, n_in, n_dir;
+    int n_step, n_batch, n_dir;
     bool batch_first;
 
     __device__ size_t x_row(int t, int b) const
