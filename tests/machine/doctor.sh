@@ -119,6 +119,7 @@ has out "install a driver of CUDA 12.4 (550) or later"
 has out "not ready for green"
 WEFT_DOUBLE_DRIVER=11080 doctor 1 --need gpu
 has out "the CUDA driver is too old"
+has out "-> install NVIDIA's driver, 525 or later"
 
 # Wrong usage; each call of NVML fails once.
 expect 2 "$WEFT" doctor --need gpus

@@ -64,6 +64,8 @@ static const char *driver_remedy(const findings *f)
                "restart";
     if (!f->module)
         return "install NVIDIA's driver (525 or later) and load its kernel module: modprobe nvidia";
+    if (strstr(f->libraries.cuda.why_not, "too old"))
+        return "install NVIDIA's driver, 525 or later";
     if (strstr(f->machine.why_no_gpu, "different drivers"))
         return "the driver was upgraded while its kernel module was in use: restart";
     return "install the driver's libraries (libnvidia-ml.so.1, libcuda.so.1) of the version of the "
