@@ -199,6 +199,16 @@ weft_profile weft_interference_times(const weft_profile *profile, const weft_int
 
 /* -- Placements ----------------------------------------------------------------------------- */
 
+/* Where a placement is in the world outside: what a fleet with failure domains or an earlier export
+ * says. NULL or 0: nothing does. */
+typedef struct weft_location {
+    const char *node, *rack, *zone;
+    uint32_t gpu; /* index of the device among those of its node; with `node` */
+    /* Of the process that serves the slice, as exports name it: with `node`. */
+    const char *worker;
+    uint32_t port;
+} weft_location;
+
 /* One model on one slice, or a family that runs there as one joint program. Placements that name
  * the same slice share it in time. */
 typedef struct weft_placement {
@@ -217,6 +227,7 @@ typedef struct weft_placement {
     uint64_t mem_bytes;    /* of all processes; 0: not known */
     double expected_error; /* relative error of the execution time */
     const char *source;    /* of the execution time: "measured", "analytic", ... */
+    weft_location where;
 } weft_placement;
 
 typedef struct weft_plan {
@@ -894,53 +905,6 @@ WEFT_MUST_USE weft_err weft_simulate(const weft_sim_options *options, weft_arriv
 WEFT_MUST_USE weft_err weft_sim_to_json(const weft_sim_report *report, char **out);
 WEFT_MUST_USE weft_err weft_sim_to_csv(const weft_sim_report *report, char **out);
 
-/* -- Export --------------------------------------------------------------------------------- */
-
-/* Paths are paths on the nodes. NULL or 0: the default in brackets. */
-typedef struct weft_export_options {
-    const weft_demands *demands; /* of the plan file, for the SLOs */
-    const char *bundle;          /* [/srv/weft/models.weft] */
-    const char *weft;            /* the program [/usr/bin/weft] */
-    const char *config;          /* folder of the exported plans [/etc/weft] */
-    const char *image;           /* container image [weft:latest] */
-    const char *claim;           /* volume claim that contains the bundle [weft-models] */
-    const char *bundle_image;    /* image that contains the bundle, by digest; NULL: `claim` does */
-    const char *queue;           /* Kueue's queue of the workers; NULL: none */
-    bool in_place;               /* an update ends a worker before it starts the next */
-    const char *name;            /* prefix of all names, a DNS label [weft] */
-    uint32_t port;               /* HTTP port of the first worker of a node [8000] */
-    uint32_t gpus_per_node;      /* [8] */
-    /* Lines "NODE ADDRESS": where the workers of a node listen [its name]. `nodes` is the text of
-     * the file that messages call nodes_path. */
-    const char *nodes, *nodes_path;
-    /* Options of sbatch, KEY=VALUE, for all jobs. */
-    const char *const *sbatch;
-    size_t n_sbatch;
-    /* Of a front: */
-    const char *bind;      /* address and HTTP port; gRPC has the next one, metrics the one after
-                              that [*:8080] */
-    const char *socket;    /* its run-time API [/run/haproxy/admin.sock] */
-    const char *front_tls; /* file with certificate and key; NULL: no TLS */
-    uint64_t buffer_bytes; /* requests that fit are sent again if a worker fails [128 KiB] */
-    bool published;        /* workers have no addresses until a file says them at run time */
-    bool least;            /* to the worker with the fewest requests for its weight, not in turn */
-} weft_export_options;
-
-typedef struct weft_export_file {
-    const char *path; /* relative to the output folder */
-    const char *text;
-    size_t len;
-    bool executable;
-} weft_export_file;
-
-typedef struct weft_exporter {
-    const char *name;
-    const char *brief;
-    weft_err (*run)(const weft_plan *plan, const weft_export_options *options, weft_arena *arena,
-                    weft_diag *diag, const weft_export_file **out, size_t *out_n);
-} weft_exporter;
-
-const weft_exporter *weft_exporter_find(const char *name);
-const weft_exporter *weft_exporter_at(size_t i); /* NULL past the last */
+#include "scheduler/export.h"
 
 #endif

@@ -62,25 +62,6 @@ double weft_control__carried(const weft_plan *plan, const weft_problem *named, w
 
 /* -- Costs ------------------------------------------------------------------------------------- */
 
-/* Of a whole device, dollars an hour. */
-static double price_of(const weft_problem *problem, const char *type)
-{
-    for (size_t i = 0; problem->fleet && i < problem->fleet->n_device; i++)
-        if (strcmp(problem->fleet->device[i].type, type) == 0 &&
-            problem->fleet->device[i].price_per_hour > 0)
-            return problem->fleet->device[i].price_per_hour;
-    const weft_device_type *row = weft_device_type_find(type);
-    return row ? row->price_per_hour : 0;
-}
-
-/* What an hour of the plan costs, in the unit of the goal. */
-static double cost_of(const weft_plan *plan, const weft_problem *problem, const char *unit)
-{
-    if (strcmp(unit, "gCO2") == 0)
-        return plan->power_w * problem->carbon_g_per_kwh / 1e3;
-    return strcmp(unit, "$") == 0 ? plan->cost_per_hour : plan->gpus;
-}
-
 void weft_control__compare(const weft_plan *now, const weft_plan *next, const weft_problem *problem,
                            double move_s, weft_arena *arena, control_choice *out)
 {
@@ -90,26 +71,12 @@ void weft_control__compare(const weft_plan *now, const weft_plan *next, const we
     *out = (control_choice){.moves = (uint32_t)n};
     out->now_per_s = weft_control__carried(now, problem, arena, &out->wanted_per_s);
     out->next_per_s = weft_control__carried(next, problem, arena, &out->wanted_per_s);
-    bool carbon = problem->goal == WEFT_GOAL_CARBON && problem->carbon_g_per_kwh > 0 &&
-                  now->power_w > 0 && next->power_w > 0;
-    out->unit = carbon                                              ? "gCO2"
-                : now->cost_per_hour > 0 && next->cost_per_hour > 0 ? "$"
-                                                                    : "devices";
-    double next_per_h = cost_of(next, problem, out->unit);
-    out->saving = cost_of(now, problem, out->unit) - next_per_h;
-    for (size_t i = 0; i < n; i++) {
-        const weft_placement *p = move[i].to;
-        double hours = move_s / 3600;
-        if (!p)
-            continue;
-        double share = p->share > 0 ? fmin(p->share, 1) : 1;
-        if (carbon)
-            out->price += hours * share * next_per_h / fmax(1, next->gpus);
-        else if (strcmp(out->unit, "$") == 0)
-            out->price += hours * share * price_of(problem, p->type);
-        else
-            out->price += hours * share;
-    }
+    out->unit = weft_plan__unit(now, next, problem);
+    out->saving =
+        weft_plan__price(now, problem, out->unit) - weft_plan__price(next, problem, out->unit);
+    for (size_t i = 0; i < n; i++)
+        if (move[i].to)
+            out->price += weft_plan__slice_price(next, move[i].to, problem, out->unit, move_s);
 }
 
 static bool places(const weft_plan *plan, const char *model)

@@ -63,6 +63,8 @@ static weft_err take_line(export_ctx *ctx, const char *const word[3], uint32_t n
         node->address = word[1];
         return WEFT_ERR_OK;
     }
+    if (ctx->o.some_nodes)
+        return WEFT_ERR_OK;
     return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, where, "the plan has no node '%.128s'",
                            word[0]);
 }

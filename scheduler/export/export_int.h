@@ -29,9 +29,10 @@ typedef struct export_worker {
     uint32_t n;         /* placements */
     const char **model; /* of all placements, families as their models; each once */
     size_t n_model;
-    uint32_t group;   /* index; the workers of a group are replicas of each other */
-    uint32_t port;    /* HTTP; gRPC is port + 1, metrics port + 2 */
-    const char *plan; /* the worker's part of the plan, as JSON */
+    uint32_t group;      /* index; the workers of a group are replicas of each other */
+    uint32_t port;       /* HTTP; gRPC is port + 1, metrics port + 2 */
+    weft_location where; /* as the plan says */
+    const char *plan;    /* the worker's part of the plan, as JSON */
 } export_worker;
 
 /* Up to gpus_per_node devices of one type, split in one way. */
@@ -73,6 +74,9 @@ typedef struct export_ctx {
 /* Fills in the defaults of the options, and makes workers, nodes, groups and the list of models
  * from the plan. INPUT: the options or the plan cannot be exported. */
 weft_err weft_export__prepare(export_ctx *ctx);
+/* Whether two workers do the same: equal models, batches and processes on the same kind of slice.
+ */
+bool weft_export__same_work(const export_worker *a, const export_worker *b);
 
 /* -- Addresses (export_addresses.c) ------------------------------------------------------------ */
 

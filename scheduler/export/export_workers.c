@@ -13,6 +13,7 @@
 #include "scheduler/plan/plan.h"
 
 #include "base/hash.h"
+#include "base/map.h"
 #include "base/slice_name.h"
 
 #include <ctype.h>
@@ -121,6 +122,35 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
     return WEFT_ERR_OK;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* Whether two placements are on one device. */
+static bool same_place(const weft_location *a, const weft_location *b)
+{
+    return same_text(a->node, b->node) && a->gpu == b->gpu;
+}
+
+/* A plan says of all its placements where they are, or of none. */
+static bool is_located(const export_ctx *ctx, const weft_placement *p)
+{
+    return !p->where.node == !ctx->plan->at[0].where.node;
+}
+
+/* Notes that a device is where its placements say. false: another one is. */
+static bool take_place(const weft_placement *p, weft_map *taken)
+{
+    uint64_t device = p->device, key;
+    if (!p->where.node)
+        return true;
+    key = weft_hash64(p->where.node, strlen(p->where.node), p->where.gpu);
+    if (!weft_map_get(taken, key, &device))
+        weft_map_put(taken, key, device);
+    return device == p->device;
+}
+
 /* Makes the workers in the order of the devices of the plan, without nodes. */
 static weft_err make_workers(export_ctx *ctx)
 {
@@ -128,6 +158,7 @@ static weft_err make_workers(export_ctx *ctx)
     const weft_placement **at = weft_arena_array(ctx->arena, plan->n + 1, sizeof *at);
     ctx->worker = weft_arena_array(ctx->arena, plan->n + 1, sizeof *ctx->worker);
     const uint32_t *order = weft_plan__order(plan, ctx->arena);
+    weft_map *taken = weft_map_create(ctx->arena);
     for (size_t i = 0; i < plan->n; i++)
         at[i] = &plan->at[order[i]];
     for (size_t i = 0; i < plan->n; i++) {
@@ -139,6 +170,10 @@ static weft_err make_workers(export_ctx *ctx)
         export_worker *last = ctx->n_worker ? &ctx->worker[ctx->n_worker - 1] : NULL;
         bool same_device = last && last->device == p->device;
         bool same = same_device && last->at[last->n - 1]->slice_id == p->slice_id;
+        if (!is_located(ctx, p) || !take_place(p, taken) ||
+            (same_device && !same_place(&last->where, &p->where)))
+            return weft_export__fail(ctx, p->model, "its place is not one of its device alone:",
+                                     p->where.node ? p->where.node : "nowhere");
         if (same_device && (strcmp(last->type, p->type) != 0 ||
                             (last->kind == WEFT_SLICE_MIG) != (one.kind == WEFT_SLICE_MIG)))
             return weft_export__fail(ctx, p->model,
@@ -149,6 +184,7 @@ static weft_err make_workers(export_ctx *ctx)
         bool joins = same || (same_device && one.kind == WEFT_SLICE_CORES);
         if (!joins) {
             one.at = &at[i];
+            one.where = p->where;
             ctx->worker[ctx->n_worker++] = one;
             last = &ctx->worker[ctx->n_worker - 1];
         } else if (!same) {
@@ -166,7 +202,9 @@ static weft_err make_workers(export_ctx *ctx)
 static int order_workers(const void *a, const void *b)
 {
     const export_worker *p = a, *q = b;
-    int c = strcmp(p->type, q->type);
+    int c = p->where.node && q->where.node ? strcmp(p->where.node, q->where.node) : 0;
+    if (!c)
+        c = strcmp(p->type, q->type);
     if (c)
         return c;
     if (p->kind != q->kind)
@@ -178,7 +216,42 @@ static int order_workers(const void *a, const void *b)
     return p->at[0]->slice_id < q->at[0]->slice_id ? -1 : p->at[0]->slice_id > q->at[0]->slice_id;
 }
 
-static void make_nodes(export_ctx *ctx)
+/* Opens a node for a worker: the one that the plan names, else the next of the type. */
+static export_node *open_node(export_ctx *ctx, const export_worker *w, uint32_t first,
+                              uint32_t of_type)
+{
+    export_node *node = &ctx->node[ctx->n_node++];
+    const char *name = w->where.node;
+    if (!name) {
+        name = weft_arena_printf(ctx->arena, "%s-%s-%u", ctx->o.name, w->type, of_type);
+        name = weft_export__label(ctx->arena, name, WEFT_EXPORT_LABEL_MAX);
+    }
+    *node = (export_node){.name = name, .type = w->type, .kind = w->kind, .first = first};
+    return node;
+}
+
+/* Whether a worker's device is one more of the node. */
+static bool has_room(const export_ctx *ctx, const export_node *node, const export_worker *w)
+{
+    if (w->where.node)
+        return strcmp(node->name, w->where.node) == 0;
+    return strcmp(node->type, w->type) == 0 && node->kind == w->kind &&
+           w->kind != WEFT_SLICE_CORES && node->n_gpu < ctx->o.gpus_per_node;
+}
+
+static void name_worker(const export_ctx *ctx, export_worker *w, uint32_t gpu, uint32_t nth)
+{
+    w->gpu = w->where.node ? w->where.gpu : gpu;
+    w->port = ctx->o.port + 10 * nth;
+    w->name =
+        weft_arena_printf(ctx->arena, "%s-d%u-s%u", ctx->o.name, w->device, w->at[0]->slice_id);
+    if (w->where.worker) {
+        w->name = w->where.worker;
+        w->port = w->where.port;
+    }
+}
+
+static weft_err make_nodes(export_ctx *ctx)
 {
     uint32_t of_type = 0;
     qsort(ctx->worker, ctx->n_worker, sizeof *ctx->worker, order_workers);
@@ -189,32 +262,24 @@ static void make_nodes(export_ctx *ctx)
         export_node *node = ctx->n_node ? &ctx->node[ctx->n_node - 1] : NULL;
         bool same_type = last && strcmp(last->type, w->type) == 0;
         bool same_device = same_type && last->device == w->device;
-        bool room = same_type && last->kind == w->kind && w->kind != WEFT_SLICE_CORES &&
-                    node->n_gpu < ctx->o.gpus_per_node;
         of_type = same_type ? of_type : 0;
-        if (!same_device && !room) {
-            node = &ctx->node[ctx->n_node++];
-            char *name = weft_arena_printf(ctx->arena, "%s-%s-%u", ctx->o.name, w->type, of_type++);
-            *node =
-                (export_node){.name = weft_export__label(ctx->arena, name, WEFT_EXPORT_LABEL_MAX),
-                              .type = w->type,
-                              .kind = w->kind,
-                              .first = i};
-        }
+        if (!same_device && !(last && has_room(ctx, node, w)))
+            node = open_node(ctx, w, i, of_type++);
+        if (node->kind != w->kind || strcmp(node->type, w->type) != 0)
+            return weft_export__fail(
+                ctx, NULL, "devices of two types, or split in two ways, on node", node->name);
         node->n_gpu += !same_device;
         w->node = (uint32_t)(node - ctx->node);
-        w->gpu = node->n_gpu - 1;
-        w->port = ctx->o.port + 10 * node->n++;
+        name_worker(ctx, w, node->n_gpu - 1, node->n++);
         for (uint32_t k = i; k > 0 && ctx->worker[k - 1].device == w->device; k--)
             w->nth += w->kind == WEFT_SLICE_MIG && strcmp(ctx->worker[k - 1].slice, w->slice) == 0;
-        w->name =
-            weft_arena_printf(ctx->arena, "%s-d%u-s%u", ctx->o.name, w->device, w->at[0]->slice_id);
     }
+    return WEFT_ERR_OK;
 }
 
 /* -- Groups ----------------------------------------------------------------------------------- */
 
-static bool same_work(const export_worker *a, const export_worker *b)
+bool weft_export__same_work(const export_worker *a, const export_worker *b)
 {
     if (a->kind != b->kind || a->n != b->n || a->cores != b->cores ||
         strcmp(a->type, b->type) != 0 || strcmp(a->slice, b->slice) != 0)
@@ -227,27 +292,42 @@ static bool same_work(const export_worker *a, const export_worker *b)
     return true;
 }
 
-static void make_groups(export_ctx *ctx)
+/* A hash of what a worker does, in which no rate is. */
+static uint64_t hash_work(const export_worker *w)
 {
+    uint64_t h = weft_hash64(w->type, strlen(w->type), w->kind);
+    h = weft_hash_mix(weft_hash64(w->slice, strlen(w->slice), h), w->cores);
+    for (uint32_t i = 0; i < w->n; i++) {
+        const weft_placement *p = w->at[i];
+        h = weft_hash64(p->model, strlen(p->model), h);
+        h = weft_hash_mix(weft_hash_mix(h, p->batch), p->procs);
+        h = weft_hash_mix(h, p->slice_id - w->at[0]->slice_id);
+    }
+    return h;
+}
+
+/* Groups with equal work have equal names in all plans, so that another plan changes only those
+ * that differ. */
+static weft_err make_groups(export_ctx *ctx)
+{
+    weft_map *known = weft_map_create(ctx->arena);
     ctx->group = weft_arena_array(ctx->arena, ctx->n_worker + 1, sizeof *ctx->group);
-    uint64_t *hash = weft_arena_array(ctx->arena, ctx->n_worker + 1, sizeof *hash);
     for (uint32_t i = 0; i < ctx->n_worker; i++) {
         export_worker *w = &ctx->worker[i];
-        uint64_t h = weft_hash64(w->type, strlen(w->type), w->kind);
-        h = weft_hash64(w->slice, strlen(w->slice), h);
-        h = weft_hash64(w->at[0]->model, strlen(w->at[0]->model), h);
-        uint32_t g = 0;
-        while (g < ctx->n_group &&
-               (hash[g] != h || !same_work(&ctx->worker[ctx->group[g].first], w)))
-            g++;
-        w->group = g;
-        if (g == ctx->n_group) {
-            hash[g] = h;
-            ctx->group[ctx->n_group++] = (export_group){
-                .first = i, .name = weft_arena_printf(ctx->arena, "%s-g%u", ctx->o.name, g)};
+        uint64_t hash = hash_work(w) & 0xffffffffff, at = ctx->n_group;
+        if (!weft_map_get(known, hash, &at)) {
+            weft_map_put(known, hash, at);
+            ctx->group[ctx->n_group++] =
+                (export_group){.first = i,
+                               .name = weft_arena_printf(ctx->arena, "%s-g%010llx", ctx->o.name,
+                                                         (unsigned long long)hash)};
         }
-        ctx->group[g].n++;
+        if (!weft_export__same_work(&ctx->worker[ctx->group[at].first], w))
+            return weft_export__fail(ctx, NULL, "two groups have the name", ctx->group[at].name);
+        w->group = (uint32_t)at;
+        ctx->group[at].n++;
     }
+    return WEFT_ERR_OK;
 }
 
 static int order_names(const void *a, const void *b)
@@ -332,6 +412,7 @@ static weft_err write_part(export_ctx *ctx, export_worker *w)
         weft_placement *p = &part.at[i];
         *p = *w->at[i];
         p->device = 0;
+        p->where = (weft_location){0};
         part.goodput_per_s += p->rate_per_s;
         n = add_demands(ctx, p, demand, n);
     }
@@ -351,13 +432,13 @@ weft_err weft_export__prepare(export_ctx *ctx)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "the plan places nothing");
     WEFT_TRY(make_workers(ctx));
-    make_nodes(ctx);
+    WEFT_TRY(make_nodes(ctx));
     WEFT_TRY(weft_export__find_addresses(ctx));
     for (uint32_t i = 0; i < ctx->n_node; i++)
         if (ctx->o.port + 10 * ctx->node[i].n > 65530)
             return weft_export__fail(
                 ctx, NULL, "there are not enough ports for the workers of node", ctx->node[i].name);
-    make_groups(ctx);
+    WEFT_TRY(make_groups(ctx));
     list_all_models(ctx);
     for (uint32_t i = 0; i < ctx->n_worker; i++)
         WEFT_TRY(write_part(ctx, &ctx->worker[i]));

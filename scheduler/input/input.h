@@ -48,6 +48,14 @@ double weft_fleet__price(const weft_fleet_device *row);
 bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
                                weft_fleet_slice *out, const char **why);
 
+/* -- Locations -------------------------------------------------------------------------------- */
+
+enum { WEFT_LOCATION_NAME_MAX = 63, WEFT_LOCATION_GPU_MAX = 1023 };
+
+/* Whether a text can name a node, a rack, a zone or a worker: lower-case letters, digits, '-' and
+ * '.', beginning with a letter. */
+bool weft_location__is_name(const char *text);
+
 /* -- Demands (demands.c) ---------------------------------------------------------------------- */
 
 /* INPUT: a model appears twice, a name is not usable, or a rate or SLO is negative or not finite.

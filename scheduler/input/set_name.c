@@ -1,7 +1,7 @@
-/* Names of models, apps and families. A family's name is those of its models joined by '+', which
- * no other name contains. A file of its own, since programs that read no set file check names too.
- */
-#include "scheduler/scheduler.h"
+/* Names of models, apps, families and locations. A family's name is those of its models joined by
+ * '+', which no other name contains. A file of its own, since programs that read no set file check
+ * names too. */
+#include "scheduler/input/input.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -17,6 +17,17 @@ bool weft_set_name_valid(const char *name)
             return false;
     }
     return true;
+}
+
+bool weft_location__is_name(const char *text)
+{
+    size_t len = strlen(text);
+    for (size_t i = 0; i < len; i++)
+        if (!islower((unsigned char)text[i]) && !isdigit((unsigned char)text[i]) &&
+            text[i] != '-' && text[i] != '.')
+            return false;
+    return len > 0 && len <= WEFT_LOCATION_NAME_MAX && islower((unsigned char)text[0]) &&
+           isalnum((unsigned char)text[len - 1]);
 }
 
 /* -- Families --------------------------------------------------------------------------------- */

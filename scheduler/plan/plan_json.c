@@ -24,6 +24,22 @@ static json_t *number(double x)
                                                           : json_real(x);
 }
 
+static json_t *location_to_json(const weft_location *at)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "node", json_string(at->node));
+    json_object_set_new(o, "gpu", json_integer(at->gpu));
+    if (at->rack)
+        json_object_set_new(o, "rack", json_string(at->rack));
+    if (at->zone)
+        json_object_set_new(o, "zone", json_string(at->zone));
+    if (at->worker)
+        json_object_set_new(o, "worker", json_string(at->worker));
+    if (at->worker)
+        json_object_set_new(o, "port", json_integer(at->port));
+    return o;
+}
+
 static json_t *placement_to_json(const weft_placement *p)
 {
     json_t *o = json_object();
@@ -45,6 +61,8 @@ static json_t *placement_to_json(const weft_placement *p)
     json_object_set_new(o, "mem_bytes", json_integer((json_int_t)p->mem_bytes));
     json_object_set_new(o, "expected_error", number(p->expected_error));
     json_object_set_new(o, "source", json_string(p->source ? p->source : ""));
+    if (p->where.node)
+        json_object_set_new(o, "where", location_to_json(&p->where));
     return o;
 }
 
@@ -253,12 +271,41 @@ static weft_err read_optional(const reader *rd, const json_t *o, const char *key
     return json_object_get(o, key) ? read_number(rd, o, key, out) : WEFT_ERR_OK;
 }
 
+/* The names go into files of other systems. */
+static weft_err read_label(const reader *rd, const json_t *o, const char *key, const char **out)
+{
+    const char *text;
+    if (!json_object_get(o, key))
+        return WEFT_ERR_OK;
+    WEFT_TRY(read_text(rd, o, key, WEFT_LOCATION_NAME_MAX, &text));
+    if (!weft_location__is_name(text))
+        return fail(rd, key, "must be lower-case letters, digits, '-' and '.'");
+    *out = text;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_location(const reader *rd, const json_t *o, weft_location *out)
+{
+    static const char *const keys[] = {"node", "gpu", "?rack", "?zone", "?worker", "?port"};
+    WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
+    WEFT_TRY(read_label(rd, o, "node", &out->node));
+    WEFT_TRY(read_label(rd, o, "rack", &out->rack));
+    WEFT_TRY(read_label(rd, o, "zone", &out->zone));
+    WEFT_TRY(read_label(rd, o, "worker", &out->worker));
+    WEFT_TRY(read_count(rd, o, "gpu", 0, &out->gpu));
+    if (out->gpu > WEFT_LOCATION_GPU_MAX)
+        return fail(rd, "gpu", "is out of range");
+    if (!out->worker != !json_object_get(o, "port"))
+        return fail(rd, "port", "goes with a worker");
+    return out->worker ? read_count(rd, o, "port", 1, &out->port) : WEFT_ERR_OK;
+}
+
 static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
 {
     static const char *const keys[] = {
         "model",     "device",         "type",   "slice",      "slice_id",       "mig_start",
         "share",     "batch",          "procs",  "rate_per_s", "capacity_per_s", "latency_us",
-        "mem_bytes", "expected_error", "source", "?exec_us",
+        "mem_bytes", "expected_error", "source", "?exec_us",   "?where",
     };
     weft_placement p = {.mig_start = -1};
     int64_t x;
@@ -285,6 +332,8 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     p.mem_bytes = (uint64_t)x;
     WEFT_TRY(read_number(rd, o, "expected_error", &p.expected_error));
     WEFT_TRY(read_text(rd, o, "source", WEFT_SOURCE_NAME_MAX - 1, &p.source));
+    if (json_object_get(o, "where"))
+        WEFT_TRY(read_location(rd, json_object_get(o, "where"), &p.where));
     *out = p;
     return WEFT_ERR_OK;
 }

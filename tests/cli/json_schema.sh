@@ -26,6 +26,8 @@ cp "plan.$made.json" first_plan
 plan fleet_gpu.yaml --rule queue --arrivals bursty --burst 4 --quantile 0.95 --confidence 0.9 --host 100us
 plan fleet_gpu.yaml --goal goodput
 plan fleet_gpu.yaml --policy usher
+json reconcile "$WEFT" reconcile --from first_plan --plan "plan.$made.json" --engine systemd -o change --format json
+cp change/plan.json plan.changed.json
 json simulate "$WEFT" simulate first_plan --format json --duration 1s
 json simulate "$WEFT" simulate first_plan --set "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy weft \
     --period 500ms --format json --duration 2s

@@ -17,6 +17,7 @@ if [ -f tools/options.def ]; then
         fail "tools/options.def: $twice"
     done < <(awk '
         /^#define PIPELINE_ROWS/ { group = "pipeline" } /^#define DEVICE_ROWS/ { group = "device" }
+        /^#define EXPORT_ROWS/ { group = "export" }
         match($0, /^BEGIN\([a-z]+\)/) { verb = substr($0, 7, RLENGTH - 7) ; split("", seen) }
         /^[A-Z]+_ROWS$/ { n = split(rows[tolower(substr($0, 1, length($0) - 5))], own, " ")
                           for (i = 1; i <= n; i++) if (seen[own[i]]++) print verb ": --" own[i] " twice" }

@@ -1,0 +1,43 @@
+/* What a plan costs an hour and what it costs to start a slice of it, so that a change can be
+ * weighed against what it saves: in carbon or dollars where both plans have them, else in devices.
+ */
+#include "scheduler/input/input.h"
+#include "scheduler/plan/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Of a whole device, dollars an hour. */
+static double price_of(const weft_problem *problem, const char *type)
+{
+    const weft_fleet_device *row = problem->fleet ? weft_fleet__row(problem->fleet, type) : NULL;
+    const weft_device_type *known = weft_device_type_find(type);
+    if (row)
+        return weft_fleet__price(row);
+    return known ? known->price_per_hour : 0;
+}
+
+const char *weft_plan__unit(const weft_plan *now, const weft_plan *next,
+                            const weft_problem *problem)
+{
+    if (problem->goal == WEFT_GOAL_CARBON && problem->carbon_g_per_kwh > 0 && now->power_w > 0 &&
+        next->power_w > 0)
+        return "gCO2";
+    return now->cost_per_hour > 0 && next->cost_per_hour > 0 ? "$" : "devices";
+}
+
+double weft_plan__price(const weft_plan *plan, const weft_problem *problem, const char *unit)
+{
+    if (strcmp(unit, "gCO2") == 0)
+        return plan->power_w * problem->carbon_g_per_kwh / 1e3;
+    return strcmp(unit, "$") == 0 ? plan->cost_per_hour : plan->gpus;
+}
+
+double weft_plan__slice_price(const weft_plan *next, const weft_placement *p,
+                              const weft_problem *problem, const char *unit, double seconds)
+{
+    double share = p->share > 0 ? fmin(p->share, 1) : 1, hours = share * seconds / 3600;
+    if (strcmp(unit, "gCO2") == 0)
+        return hours * weft_plan__price(next, problem, unit) / fmax(1, next->gpus);
+    return strcmp(unit, "$") == 0 ? hours * price_of(problem, p->type) : hours;
+}
