@@ -174,10 +174,9 @@ static ProtobufCMessage *server_metadata(weft_grpc_call *call, weft_arena *arena
 {
     static char name[] = "weft", version[] = WEFT_VERSION;
     Inference__ServerMetadataResponse *r = weft_arena_alloc(arena, sizeof *r);
-    (void)call;
     (void)in;
     inference__server_metadata_response__init(r);
-    const char *const *extensions = weft_oip__extensions(&r->n_extensions);
+    const char *const *extensions = weft_oip__extensions(call->regions, &r->n_extensions);
     r->name = name;
     r->version = version;
     r->extensions = weft_arena_array(arena, r->n_extensions, sizeof *r->extensions);
@@ -336,6 +335,18 @@ static const weft_grpc_method methods[] = {
      .group = WEFT_API_MODEL_REPOSITORY,
      .request = &inference__repository_model_unload_request__descriptor,
      .begin = weft_grpc__unload_model},
+    {.path = SERVICE "SystemSharedMemoryStatus",
+     .group = WEFT_API_SHARED_MEMORY,
+     .request = &inference__system_shared_memory_status_request__descriptor,
+     .run = weft_grpc__list_regions},
+    {.path = SERVICE "SystemSharedMemoryRegister",
+     .group = WEFT_API_SHARED_MEMORY,
+     .request = &inference__system_shared_memory_register_request__descriptor,
+     .run = weft_grpc__register_region},
+    {.path = SERVICE "SystemSharedMemoryUnregister",
+     .group = WEFT_API_SHARED_MEMORY,
+     .request = &inference__system_shared_memory_unregister_request__descriptor,
+     .run = weft_grpc__unregister_regions},
     {.path = SERVICE "TraceSetting",
      .group = WEFT_API_TRACE,
      .request = &inference__trace_setting_request__descriptor,

@@ -1,7 +1,9 @@
-/* ModelInfer: decodes a request message into tensors and packs the answer. Input data stays where
- * the decoder put it (malloc aligns it); only narrow types of typed contents are converted. The
- * message is untrusted: every malformed field gives an error that names the input. */
+/* ModelInfer: decodes a request message into tensors, and gives the request to the router. Input
+ * data stays where the decoder put it (malloc aligns it); only narrow types of typed contents are
+ * converted. The message is untrusted: every malformed field gives an error that names the input.
+ */
 #include "runtime/server/grpc_int.h"
+#include "runtime/server/regions.h"
 
 #include "grpc_service.pb-c.h"
 
@@ -17,6 +19,8 @@ typedef Inference__ModelInferRequest__InferRequestedOutputTensor infer_output;
 
 typedef struct reader {
     weft_grpc_infer *infer;
+    weft_regions *regions;
+    size_t decoded_max;
     weft_answer *answer;
     char *text;
 } reader;
@@ -31,6 +35,66 @@ static bool fail(reader *r, weft_answer answer, const char *fmt, ...)
     vsnprintf(r->text, WEFT_REQUEST_MESSAGE_MAX, fmt, ap);
     va_end(ap);
     return false;
+}
+
+/* An integer from 0; false: another kind of value. */
+static bool get_count(const Inference__InferParameter *p, uint64_t *out)
+{
+    bool is_int =
+        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
+    bool is_uint =
+        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM;
+    if (is_uint)
+        *out = p->uint64_param;
+    else if (is_int && p->int64_param >= 0)
+        *out = (uint64_t)p->int64_param;
+    else
+        return false;
+    return true;
+}
+
+static bool read_count(reader *r, const char *key, const Inference__InferParameter *p,
+                       uint64_t *out)
+{
+    return get_count(p, out) ||
+           fail(r, WEFT_ANSWER_INVALID, "parameter '%s' is not an integer from 0", key);
+}
+
+/* -- Shared memory -------------------------------------------------------------------------- */
+
+/* Takes a parameter of an input or output that says where it is; others are left alone. */
+static bool read_place(reader *r, const char *key, const Inference__InferParameter *p,
+                       weft_region_place *out)
+{
+    if (strcmp(key, "shared_memory_offset") == 0)
+        return read_count(r, key, p, &out->offset);
+    if (strcmp(key, "shared_memory_byte_size") == 0)
+        return read_count(r, key, p, &out->bytes);
+    if (strcmp(key, "shared_memory_region") != 0)
+        return true;
+    if (!p || p->parameter_choice_case != INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM)
+        return fail(r, WEFT_ANSWER_INVALID, "parameter '%s' is not a string", key);
+    out->name = p->string_param;
+    return true;
+}
+
+static bool take(reader *r, weft_answer answer)
+{
+    if (answer != WEFT_ANSWER_OK)
+        *r->answer = answer;
+    return answer == WEFT_ANSWER_OK;
+}
+
+/* Its data comes later (weft_regions__load). */
+static bool share_input(reader *r, uint32_t at, const weft_region_place *place)
+{
+    weft_grpc_infer *infer = r->infer;
+    if (!take(r, weft_regions__place_input(r->regions, infer->program, infer->request, at, place,
+                                           r->text)))
+        return false;
+    infer->decoded += place->bytes;
+    return infer->decoded <= r->decoded_max ||
+           fail(r, WEFT_ANSWER_INVALID, "the inputs in shared memory are too large");
 }
 
 /* -- Typed contents ------------------------------------------------------------------------- */
@@ -158,8 +222,18 @@ static bool read_shape(reader *r, const infer_input *input, weft_tensor *t)
     return true;
 }
 
+/* Whether the data of the input is in shared memory, and not in the message. */
+static bool is_shared(const infer_input *input)
+{
+    for (size_t i = 0; i < input->n_parameters; i++)
+        if (strcmp(input->parameters[i]->key, "shared_memory_region") == 0)
+            return true;
+    return false;
+}
+
 static bool read_input(reader *r, const infer_input *input, const ProtobufCBinaryData *raw)
 {
+    weft_region_place place = {0};
     const weft_bundle_program *p = r->infer->program;
     uint32_t at = weft_bundle_find_port(p->input, p->n_input, input->name);
     if (at == UINT32_MAX)
@@ -174,12 +248,16 @@ static bool read_input(reader *r, const infer_input *input, const ProtobufCBinar
         return fail(r, WEFT_ANSWER_INVALID, "input '%s': unknown datatype '%.16s'", name,
                     input->datatype);
     for (size_t i = 0; i < input->n_parameters; i++)
-        if (strcmp(input->parameters[i]->key, "shared_memory_region") == 0)
-            return fail(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
+        if (!read_place(r, input->parameters[i]->key, input->parameters[i]->value, &place))
+            return false;
     if (!read_shape(r, input, &t))
         return false;
     r->infer->has_input[at] = true;
     r->infer->request->in[at] = t;
+    if (place.name && count_contents(input->contents) > 0)
+        return fail(r, WEFT_ANSWER_INVALID, "input '%s' has both contents and shared memory", name);
+    if (place.name)
+        return share_input(r, at, &place);
     if (!raw)
         return read_typed(r, input->contents, at, name);
     if (count_contents(input->contents) > 0)
@@ -196,12 +274,19 @@ static bool read_inputs(reader *r)
     if (in->n_inputs > p->n_input)
         return fail(r, WEFT_ANSWER_INVALID, "%zu inputs are given, the model has %" PRIu32,
                     in->n_inputs, p->n_input);
-    if (is_raw && in->n_raw_input_contents != in->n_inputs)
-        return fail(r, WEFT_ANSWER_INVALID, "%zu inputs but %zu raw_input_contents", in->n_inputs,
-                    in->n_raw_input_contents);
+    size_t n_sent = 0, at = 0; /* inputs that are not in shared memory */
     for (size_t i = 0; i < in->n_inputs; i++)
-        if (!read_input(r, in->inputs[i], is_raw ? &in->raw_input_contents[i] : NULL))
+        n_sent += !is_shared(in->inputs[i]);
+    if (n_sent < in->n_inputs && !take(r, weft_regions__check_on(r->regions, r->text)))
+        return false;
+    if (is_raw && in->n_raw_input_contents != n_sent)
+        return fail(r, WEFT_ANSWER_INVALID, "%zu inputs but %zu raw_input_contents", n_sent,
+                    in->n_raw_input_contents);
+    for (size_t i = 0; i < in->n_inputs; i++) {
+        bool raw = is_raw && !is_shared(in->inputs[i]);
+        if (!read_input(r, in->inputs[i], raw ? &in->raw_input_contents[at++] : NULL))
             return false;
+    }
     for (uint32_t k = 0; k < p->n_input; k++)
         if (!r->infer->has_input[k])
             return fail(r, WEFT_ANSWER_INVALID, "input '%s' is missing", p->input[k].name);
@@ -210,31 +295,9 @@ static bool read_inputs(reader *r)
 
 /* -- Outputs -------------------------------------------------------------------------------- */
 
-/* An integer from 0; false: another kind of value. */
-static bool get_count(const Inference__InferParameter *p, uint64_t *out)
-{
-    bool is_int =
-        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_INT64_PARAM;
-    bool is_uint =
-        p && p->parameter_choice_case == INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM;
-    if (is_uint)
-        *out = p->uint64_param;
-    else if (is_int && p->int64_param >= 0)
-        *out = (uint64_t)p->int64_param;
-    else
-        return false;
-    return true;
-}
-
-static bool read_count(reader *r, const char *key, const Inference__InferParameter *p,
-                       uint64_t *out)
-{
-    return get_count(p, out) ||
-           fail(r, WEFT_ANSWER_INVALID, "parameter '%s' is not an integer from 0", key);
-}
-
 static bool read_output(reader *r, const infer_output *output)
 {
+    weft_region_place place = {0};
     const weft_bundle_program *p = r->infer->program;
     uint32_t at = weft_bundle_find_port(p->output, p->n_output, output->name);
     if (at == UINT32_MAX)
@@ -245,15 +308,18 @@ static bool read_output(reader *r, const infer_output *output)
                         p->output[at].name);
     for (size_t i = 0; i < output->n_parameters; i++) {
         const char *key = output->parameters[i]->key;
-        if (strcmp(key, "shared_memory_region") == 0)
-            return fail(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
         uint64_t classes = 0;
+        if (!read_place(r, key, output->parameters[i]->value, &place))
+            return false;
         if (strcmp(key, "classification") == 0 &&
             !read_count(r, key, output->parameters[i]->value, &classes))
             return false;
         if (classes > 0)
             return fail(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
     }
+    if (place.name &&
+        !take(r, weft_regions__place_output(r->regions, p, r->infer->request, at, &place, r->text)))
+        return false;
     r->infer->output[r->infer->n_output++] = at;
     weft_request__ask(r->infer->request, at);
     return true;
@@ -354,11 +420,15 @@ static bool prepare(reader *r, const weft_model_ref *model)
     return true;
 }
 
-bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, size_t len,
-                           size_t decoded_max, weft_answer *out_answer, char *text,
-                           weft_grpc_infer **out)
+bool weft_grpc__read_infer(const weft_model_ref *model, weft_regions *regions,
+                           const uint8_t *message, size_t len, size_t decoded_max,
+                           weft_answer *out_answer, char *text, weft_grpc_infer **out)
 {
-    reader r = {.infer = calloc(1, sizeof *r.infer), .answer = out_answer, .text = text};
+    reader r = {.infer = calloc(1, sizeof *r.infer),
+                .regions = regions,
+                .decoded_max = decoded_max,
+                .answer = out_answer,
+                .text = text};
     bool ok = r.infer || fail(&r, WEFT_ANSWER_INTERNAL, "out of memory"), too_large = false;
     const char *wrong = ok ? weft_grpc__scan_infer(message, len) : NULL;
     ok = ok && (!wrong || fail(&r, WEFT_ANSWER_INVALID, "the message %s", wrong));
@@ -374,110 +444,6 @@ bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, 
         *out = r.infer;
     else
         weft_grpc__destroy_infer(r.infer);
-    return ok;
-}
-
-/* -- The answer ----------------------------------------------------------------------------- */
-
-typedef Inference__ModelInferResponse__ParametersEntry answer_entry;
-
-/* Parameters of an answer: of the variant that was chosen, and that it is the last one. */
-enum { ANSWER_PARAMETERS = WEFT_CHOICE_PARAMETERS + 1 };
-
-typedef struct answer_parameters {
-    weft_choice_parameter from[WEFT_CHOICE_PARAMETERS];
-    answer_entry entry[ANSWER_PARAMETERS], *list[ANSWER_PARAMETERS];
-    Inference__InferParameter value[ANSWER_PARAMETERS];
-} answer_parameters;
-
-static Inference__InferParameter *add_parameter(answer_parameters *to, const char *key,
-                                                Inference__ModelInferResponse *response)
-{
-    size_t i = response->n_parameters++;
-    inference__infer_parameter__init(&to->value[i]);
-    inference__model_infer_response__parameters_entry__init(&to->entry[i]);
-    to->entry[i].key = (char *)key;
-    to->entry[i].value = &to->value[i];
-    to->list[i] = &to->entry[i];
-    response->parameters = to->list;
-    return &to->value[i];
-}
-
-static void put_choice(const weft_app_choice *c, answer_parameters *to,
-                       Inference__ModelInferResponse *response)
-{
-    weft_request__list_choice(c, to->from);
-    for (size_t i = 0; i < WEFT_CHOICE_PARAMETERS; i++) {
-        const weft_choice_parameter *p = &to->from[i];
-        Inference__InferParameter *value = add_parameter(to, p->key, response);
-        value->parameter_choice_case =
-            p->text ? INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM
-                    : INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM;
-        if (p->text)
-            value->string_param = (char *)p->text;
-        else
-            value->double_param = p->number;
-    }
-}
-
-/* Packs what a stream of messages carries for a request: its only answer, or its error. */
-static bool pack_streamed(Inference__ModelInferResponse *response, const char *error,
-                          answer_parameters *parameters, uint8_t **out, size_t *out_len)
-{
-    Inference__ModelStreamInferResponse outer = INFERENCE__MODEL_STREAM_INFER_RESPONSE__INIT;
-    Inference__InferParameter *last = add_parameter(parameters, "triton_final_response", response);
-    last->parameter_choice_case = INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_BOOL_PARAM;
-    last->bool_param = true;
-    outer.infer_response = response;
-    if (error)
-        outer.error_message = (char *)error;
-    return weft_grpc__pack(&outer.base, out, out_len);
-}
-
-bool weft_grpc__write_error(const char *id, const char *text, uint8_t **out, size_t *out_len)
-{
-    Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    answer_parameters parameters;
-    response.id = (char *)id;
-    return pack_streamed(&response, text, &parameters, out, out_len);
-}
-
-bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
-                            size_t *out_len)
-{
-    typedef Inference__ModelInferResponse__InferOutputTensor answer_output;
-    const weft_bundle_program *p = infer->program;
-    uint32_t n = infer->n_output;
-    Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    answer_output *output = calloc(n + 1, sizeof *output);
-    answer_output **list = calloc(n + 1, sizeof *list);
-    ProtobufCBinaryData *raw = calloc(n + 1, sizeof *raw);
-    answer_parameters parameters;
-    bool ok = output && list && raw;
-    for (uint32_t i = 0; ok && i < n; i++) {
-        weft_tensor *t = &infer->request->out[infer->output[i]];
-        inference__model_infer_response__infer_output_tensor__init(&output[i]);
-        output[i].name = (char *)p->output[infer->output[i]].name;
-        output[i].datatype = (char *)weft_dtype_oip_name(t->dtype);
-        output[i].n_shape = (size_t)t->rank;
-        output[i].shape = t->dim;
-        list[i] = &output[i];
-        raw[i] = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
-    }
-    if (infer->request->chosen.name)
-        put_choice(&infer->request->chosen, &parameters, &response);
-    response.model_name = (char *)weft_bundle_served(p);
-    response.model_version = (char *)infer->version;
-    response.id = infer->in->id;
-    response.n_outputs = response.n_raw_output_contents = n;
-    response.outputs = list;
-    response.raw_output_contents = raw;
-    if (ok)
-        ok = talks ? pack_streamed(&response, NULL, &parameters, out, out_len)
-                   : weft_grpc__pack(&response.base, out, out_len);
-    free(output);
-    free(list);
-    free(raw);
     return ok;
 }
 
@@ -506,7 +472,11 @@ static weft_grpc_call *call_of(weft_job *job)
 
 static void write_answer(weft_grpc_call *call)
 {
-    if (!weft_grpc__write_infer(call->infer, call->talks, &call->message, &call->len))
+    char text[WEFT_REQUEST_MESSAGE_MAX];
+    weft_answer stored = weft_regions__store(call->infer->request, text);
+    if (stored != WEFT_ANSWER_OK)
+        weft_grpc__fail_call(call, weft_grpc__status_of(stored), "%s", text);
+    else if (!weft_grpc__write_infer(call->infer, call->talks, &call->message, &call->len))
         weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
                              "the answer does not fit into memory or a message");
     else
@@ -598,7 +568,8 @@ static void on_done(weft_request *request)
         weft_grpc__hold_bytes(call, call->infer->decoded + bytes)) {
         /* Written beside the loop when it is large. */
         size_t most = call->form ? WEFT_GRPC_INLINE_PACKED_BYTES : (size_t)WEFT_GRPC_INLINE_BYTES;
-        if (call->offload && bytes > most) {
+        bool is_long = bytes > most || weft_regions__has_outputs(request);
+        if (call->offload && is_long) {
             call->offloaded = true;
             call->job = (weft_job){.run = run_write, .done = done_write};
             weft_offload__submit(call->offload, &call->job);
@@ -616,14 +587,9 @@ static void on_done(weft_request *request)
     end_call(call);
 }
 
-/* Gives the request that was read to the router. */
 static void submit(weft_grpc_call *call)
 {
     weft_request *request = call->infer->request;
-    if (!weft_grpc__hold_bytes(call, call->infer->decoded)) {
-        end_call(call);
-        return;
-    }
     if (call->timeout_us && (!request->timeout_us || call->timeout_us < request->timeout_us))
         request->timeout_us = call->timeout_us;
     request->done = on_done;
@@ -635,6 +601,50 @@ static void submit(weft_grpc_call *call)
     weft_router__submit(call->router, request);
 }
 
+static void run_load(weft_job *job)
+{
+    weft_grpc_call *call = call_of(job);
+    call->answer = weft_regions__load(call->infer->request, call->text);
+}
+
+static void done_load(weft_job *job)
+{
+    weft_grpc_call *call = call_of(job);
+    call->offloaded = false;
+    if (call->answer == WEFT_ANSWER_OK && !call->cancelled) {
+        submit(call);
+        return;
+    }
+    if (call->cancelled || call->answer == WEFT_ANSWER_OK)
+        weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the client or the server is going away");
+    else
+        call->status = weft_grpc__status_of(call->answer);
+    end_call(call);
+}
+
+/* Gives the request that was read to the router, once its inputs in shared memory are here. */
+static void begin(weft_grpc_call *call)
+{
+    if (!weft_grpc__hold_bytes(call, call->infer->decoded)) {
+        end_call(call);
+        return;
+    }
+    if (!weft_regions__has_inputs(call->infer->request)) {
+        submit(call);
+        return;
+    }
+    call->job = (weft_job){.run = run_load, .done = done_load};
+    call->answer = WEFT_ANSWER_UNAVAILABLE;
+    snprintf(call->text, sizeof call->text, "the server is going away");
+    if (call->offload) {
+        call->offloaded = true;
+        weft_offload__submit(call->offload, &call->job);
+    } else {
+        run_load(&call->job);
+        done_load(&call->job);
+    }
+}
+
 void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t len)
 {
     weft_answer answer = WEFT_ANSWER_INTERNAL;
@@ -642,14 +652,14 @@ void weft_grpc__run_infer(weft_grpc_call *call, const uint8_t *message, size_t l
         call->reply(call);
         return;
     }
-    if (!weft_grpc__read_infer(&call->reads, message, len, call->decoded_max, &answer, call->text,
-                               &call->infer)) {
+    if (!weft_grpc__read_infer(&call->reads, call->regions, message, len, call->decoded_max,
+                               &answer, call->text, &call->infer)) {
         release_model(call);
         call->status = weft_grpc__status_of(answer);
         call->reply(call);
         return;
     }
-    submit(call);
+    begin(call);
 }
 
 /* -- Large messages, beside the loop -------------------------------------------------------- */
@@ -663,8 +673,8 @@ static void drop_bytes(weft_grpc_call *call)
 static void run_read(weft_job *job)
 {
     weft_grpc_call *call = call_of(job);
-    if (!weft_grpc__read_infer(&call->reads, call->bytes, call->n_bytes, call->decoded_max,
-                               &call->answer, call->text, &call->infer))
+    if (!weft_grpc__read_infer(&call->reads, call->regions, call->bytes, call->n_bytes,
+                               call->decoded_max, &call->answer, call->text, &call->infer))
         call->infer = NULL;
     drop_bytes(call);
 }
@@ -675,7 +685,7 @@ static void done_read(weft_job *job)
     bool was_run = call->bytes == NULL;
     call->offloaded = false;
     if (call->infer && !call->cancelled) {
-        submit(call);
+        begin(call);
         return;
     }
     drop_bytes(call);

@@ -49,6 +49,7 @@ typedef struct weft_grpc_call {
     const char *repository;        /* folder that clients may load from; NULL: they may not */
     weft_operation_wait operation; /* that the call waits for */
     weft_spans *spans;             /* NULL: none */
+    weft_regions *regions;         /* NULL: shared memory is off */
     weft_listings *listings;       /* NULL: lists are written at once */
     weft_grpc_list *list;          /* while it is written, owned */
     weft_presented presented;
@@ -131,6 +132,13 @@ struct ProtobufCMessage *weft_grpc__log_settings(weft_grpc_call *call, weft_aren
                                                  const struct ProtobufCMessage *in);
 struct ProtobufCMessage *weft_grpc__trace_setting(weft_grpc_call *call, weft_arena *arena,
                                                   const struct ProtobufCMessage *in);
+/* Methods of regions of shared memory (grpc_regions.c). */
+struct ProtobufCMessage *weft_grpc__list_regions(weft_grpc_call *call, weft_arena *arena,
+                                                 const struct ProtobufCMessage *in);
+struct ProtobufCMessage *weft_grpc__register_region(weft_grpc_call *call, weft_arena *arena,
+                                                    const struct ProtobufCMessage *in);
+struct ProtobufCMessage *weft_grpc__unregister_regions(weft_grpc_call *call, weft_arena *arena,
+                                                       const struct ProtobufCMessage *in);
 /* The first one, made by the build, has descriptors of all messages and services. */
 typedef struct weft_grpc_descriptors {
     const char *name, *bytes;
@@ -193,9 +201,9 @@ struct weft_grpc_infer {
 
 /* Reads a message that names this model. false: the error is in *out_answer and `text`
  * (WEFT_REQUEST_MESSAGE_MAX bytes). */
-bool weft_grpc__read_infer(const weft_model_ref *model, const uint8_t *message, size_t len,
-                           size_t decoded_max, weft_answer *out_answer, char *text,
-                           weft_grpc_infer **out);
+bool weft_grpc__read_infer(const weft_model_ref *model, weft_regions *regions,
+                           const uint8_t *message, size_t len, size_t decoded_max,
+                           weft_answer *out_answer, char *text, weft_grpc_infer **out);
 /* Packs the answer with its prefix, as a ModelInferResponse or, `talks`, ModelStreamInferResponse.
  * false: out of memory, or longer than 4 GiB. */
 bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,

@@ -407,6 +407,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                        .next = c->streams};
     s->call = (weft_grpc_call){.router = c->grpc->router,
                                .spans = c->grpc->front.spans,
+                               .regions = c->grpc->front.regions,
                                .listings = c->grpc->front.listings,
                                .deployment = c->grpc->front.deployment,
                                .repository = c->grpc->options->repository,

@@ -1,5 +1,6 @@
 /* One HTTP exchange: the body as it arrives, decoded where it is compressed, and the answer. */
 #include "runtime/server/http_int.h"
+#include "runtime/server/regions.h"
 #include "runtime/server/zip.h"
 
 #include <stdarg.h>
@@ -128,13 +129,13 @@ static bool hold_tensors(http_exchange *x, size_t bytes)
 bool weft_http__hold_inputs(http_exchange *x)
 {
     const weft_oip_infer *infer = x->infer;
-    size_t bytes = 0;
+    size_t bytes = weft_regions__input_bytes(infer->request);
     bool in_body = false;
     for (uint32_t i = 0; i < infer->program->n_input; i++) {
         if (infer->in_data[i])
             bytes += weft_tensor_bytes(&infer->request->in[i]);
         else
-            in_body = true;
+            in_body = in_body || !weft_regions__has_input(infer->request, i);
     }
     if (!in_body)
         weft_http__drop_body(x);
@@ -151,6 +152,8 @@ static void drop_inputs(http_exchange *x)
                                weft_tensor_bytes(&infer->request->in[i]));
         infer->in_data[i] = NULL;
     }
+    if (infer)
+        weft_regions__drop_inputs(infer->request, x->http->offload);
 }
 
 static size_t output_bytes(const weft_oip_infer *infer)

@@ -213,6 +213,10 @@ void weft_http__change_model(http_exchange *x, bool loads);
 /* Lists settings of log or traces, after a change of the body where `changes` (http_settings.c). */
 void weft_http__settings(http_exchange *x, bool of_log, bool changes);
 void weft_http__list_models(http_exchange *x);
+/* Regions of shared memory (http_regions.c): x->name, or all where the path names none. */
+void weft_http__list_regions(http_exchange *x);
+void weft_http__register_region(http_exchange *x);
+void weft_http__unregister_regions(http_exchange *x);
 
 /* The client of a waiting exchange is gone: it is freed, now or later. */
 void weft_http__abandon(http_exchange *x);

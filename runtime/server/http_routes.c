@@ -1,6 +1,7 @@
 /* Routes of the Open Inference Protocol over HTTP, with Triton's extensions. All paths are rows of
  * one table, so that the same checks apply to each. */
 #include "runtime/server/http_int.h"
+#include "runtime/server/regions.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static void get_ready(const target *t)
 
 static void get_server(const target *t)
 {
-    reply_json(t, weft_oip__server_metadata());
+    reply_json(t, weft_oip__server_metadata(&t->x->http->front));
 }
 
 static void get_model(const target *t)
@@ -103,6 +104,21 @@ static void get_log_settings(const target *t)
 static void post_log_settings(const target *t)
 {
     weft_http__settings(t->x, true, true);
+}
+
+static void get_regions(const target *t)
+{
+    weft_http__list_regions(t->x);
+}
+
+static void post_register(const target *t)
+{
+    weft_http__register_region(t->x);
+}
+
+static void post_unregister(const target *t)
+{
+    weft_http__unregister_regions(t->x);
 }
 
 static void refuse_unsupported(const target *t)
@@ -223,7 +239,9 @@ static void on_done(weft_request *request)
         return;
     }
     bool ok = request->answer == WEFT_ANSWER_OK, held = !ok || weft_http__hold_outputs(x);
-    if (ok && held && answer_bytes(x->infer) > INLINE_BYTES && x->http->offload) {
+    bool is_long =
+        ok && (answer_bytes(x->infer) > INLINE_BYTES || weft_regions__has_outputs(request));
+    if (held && is_long && x->http->offload) {
         offload(x, answer_bytes(x->infer), run_write, done_write);
         return;
     }
@@ -265,10 +283,12 @@ static void submit(http_exchange *x)
 /* The request was read. false: it was not, or holds too much; the exchange has its error. */
 static bool take_request(http_exchange *x)
 {
-    if (x->infer && weft_http__hold_inputs(x))
-        return true;
     if (!x->infer)
         x->status = weft_http__status_of(x->answer);
+    else if (weft_regions__input_bytes(x->infer->request) > x->http->max_body)
+        weft_http__fail_size(x);
+    else if (weft_http__hold_inputs(x))
+        return true;
     weft_oip__destroy_infer(x->infer);
     x->infer = NULL;
     return false;
@@ -281,9 +301,9 @@ static void read_body(http_exchange *x)
     size_t json_len;
     bool raw;
     read_json_len(x, &json_len, &raw);
-    bool ok =
-        raw ? weft_oip__read_raw(m, x->body, x->len, &x->answer, x->error, &x->infer)
-            : weft_oip__read_infer(m, x->body, x->len, json_len, &x->answer, x->error, &x->infer);
+    bool ok = raw ? weft_oip__read_raw(m, x->body, x->len, &x->answer, x->error, &x->infer)
+                  : weft_oip__read_infer(m, x->http->front.regions, x->body, x->len, json_len,
+                                         &x->answer, x->error, &x->infer);
     if (!ok)
         x->infer = NULL;
 }
@@ -312,6 +332,35 @@ static bool choose_model(http_exchange *x)
     return true;
 }
 
+static void run_load(weft_job *job)
+{
+    http_exchange *x = exchange_of(job);
+    x->answer = weft_regions__load(x->infer->request, x->error);
+}
+
+static void done_load(weft_job *job)
+{
+    http_exchange *x = exchange_of(job);
+    if (!take_back(x))
+        return;
+    if (x->answer == WEFT_ANSWER_OK) {
+        submit(x);
+        return;
+    }
+    x->status = weft_http__status_of(x->answer);
+    weft_http__end_use(x);
+    x->waiting = false;
+    x->resume(x);
+}
+
+/* Inputs in shared memory are copied beside the loop, then the request is handed to the router. */
+static void load(http_exchange *x)
+{
+    x->answer = WEFT_ANSWER_UNAVAILABLE;
+    snprintf(x->error, sizeof x->error, "the server is shutting down");
+    offload(x, weft_regions__input_bytes(x->infer->request), run_load, done_load);
+}
+
 static void run_read(weft_job *job)
 {
     read_body(exchange_of(job));
@@ -323,7 +372,10 @@ static void done_read(weft_job *job)
     if (!take_back(x))
         return;
     if (take_request(x)) {
-        submit(x);
+        if (weft_regions__has_inputs(x->infer->request))
+            load(x);
+        else
+            submit(x);
         return;
     }
     weft_http__end_use(x);
@@ -349,6 +401,10 @@ static void post_infer(const target *t)
     read_body(x);
     if (!take_request(x)) {
         weft_http__end_use(x);
+        return;
+    }
+    if (weft_regions__has_inputs(x->infer->request)) {
+        load(x);
         return;
     }
     /* `done` may be called inside submit; it then sets the status, and there is nothing to wait
@@ -425,14 +481,15 @@ static const http_route routes[] = {
     {HTTP1_POST, WEFT_API_MODEL_REPOSITORY, "v2/repository/models/?/unload", post_unload, HTTP_API},
     {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/generate", refuse_unsupported, HTTP_API},
     {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/generate_stream", refuse_unsupported, HTTP_API},
-    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/status", refuse_unsupported,
+    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/status", get_regions, HTTP_API},
+    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/status", get_regions,
      HTTP_API},
     {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/status", refuse_unsupported, HTTP_API},
-    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/register",
-     refuse_unsupported, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/register", post_register,
+     HTTP_API},
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/unregister",
-     refuse_unsupported, HTTP_API},
-    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/unregister", refuse_unsupported,
+     post_unregister, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/unregister", post_unregister,
      HTTP_API},
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/region/?/register",
      refuse_unsupported, HTTP_API},

@@ -27,10 +27,11 @@ typedef struct weft_oip_infer {
 } weft_oip_infer;
 
 /* Reads a body: `json_len` bytes of JSON, then binary tensors. Binary tensors refer to `body`,
- * which must outlive the request. false: the error is in *out_answer and `message`
- * (WEFT_REQUEST_MESSAGE_MAX bytes). */
-bool weft_oip__read_infer(const weft_model_ref *model, char *body, size_t len, size_t json_len,
-                          weft_answer *out_answer, char *message, weft_oip_infer **out);
+ * which must outlive the request; inputs in shared memory are loaded later (regions.h). false: the
+ * error is in *out_answer and `message` (WEFT_REQUEST_MESSAGE_MAX bytes). */
+bool weft_oip__read_infer(const weft_model_ref *model, weft_regions *regions, char *body,
+                          size_t len, size_t json_len, weft_answer *out_answer, char *message,
+                          weft_oip_infer **out);
 /* Reads a raw binary request: the body is the data of the only input, batch 1; all outputs are
  * binary. */
 bool weft_oip__read_raw(const weft_model_ref *model, char *body, size_t len,
@@ -43,7 +44,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
                            weft_answer *out_answer, char *message);
 
 /* JSON texts, owned by the caller (free); NULL when out of memory. */
-char *weft_oip__server_metadata(void);
+char *weft_oip__server_metadata(const weft_front *front);
 /* `detailed`: with the status of each worker whose slice has a name. */
 char *weft_oip__server_ready(const weft_router *router, bool ready, bool detailed);
 char *weft_oip__model_metadata(const weft_router *router, uint32_t model);
@@ -100,7 +101,7 @@ char *weft_oip__error(const char *text);
 
 /* A dim of a shape in metadata: -1 when it varies. */
 int64_t weft_oip__shown_dim(weft_dim dim);
-const char *const *weft_oip__extensions(size_t *out_n);
+const char *const *weft_oip__extensions(const weft_regions *regions, size_t *out_n);
 
 /* Appends the next part of the metrics of models and server in Prometheus text format 0.0.4, and
  * moves the place; nv_names: also under Triton's names. false: they are whole. */

@@ -45,9 +45,24 @@ static bool read_flag(weft_oip__reader *r, const char *key, int *out)
 }
 
 /* Those that are read; a bit of weft_oip__parameters.seen each. */
-static const char *const parameter_names[] = {
-    "binary_data_size", "timeout",      "binary_data", "binary_data_output", "classification",
-    "latency_ms",       "min_accuracy", "max_cost",    "best_effort"};
+static const char *const parameter_names[] = {"binary_data_size",     "timeout",
+                                              "binary_data",          "binary_data_output",
+                                              "classification",       "latency_ms",
+                                              "min_accuracy",         "max_cost",
+                                              "best_effort",          "shared_memory_region",
+                                              "shared_memory_offset", "shared_memory_byte_size"};
+
+static bool read_region(weft_oip__reader *r, weft_oip__parameters *out)
+{
+    size_t len;
+    out->shared = true;
+    if (!weft_oip__expect(r, '"', "parameter 'shared_memory_region' is not a string"))
+        return false;
+    if (!weft_json__string(&r->json, out->region, sizeof out->region, &len))
+        return weft_oip__refuse_json(r);
+    return len < sizeof out->region ||
+           weft_oip__refuse(r, WEFT_ANSWER_INVALID, "there is no region '%.64s...'", out->region);
+}
 
 static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__parameters *out)
 {
@@ -86,7 +101,12 @@ static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__param
         out->classified = classes > 0;
         return ok;
     }
-    out->shared = out->shared || strcmp(key, "shared_memory_region") == 0;
+    if (strcmp(key, "shared_memory_region") == 0)
+        return read_region(r, out);
+    if (strcmp(key, "shared_memory_offset") == 0)
+        return read_count(r, key, &out->region_offset);
+    if (strcmp(key, "shared_memory_byte_size") == 0)
+        return read_count(r, key, &out->region_bytes);
     return weft_json__skip(&r->json) || weft_oip__refuse_json(r);
 }
 
@@ -220,18 +240,35 @@ static bool read_input_member(weft_oip__reader *r, const char *key, input *in)
     return weft_json__skip(&r->json) || weft_oip__refuse_json(r);
 }
 
+static weft_region_place place_of(const weft_oip__parameters *p)
+{
+    return (weft_region_place){p->region, p->region_offset, p->region_bytes};
+}
+
+/* Its data comes later (weft_regions__load). */
+static bool share_input(weft_oip__reader *r, const input *in)
+{
+    weft_request *request = r->infer->request;
+    weft_region_place at = place_of(&in->parameters);
+    if (r->regions && (in->parameters.has_size || in->data || in->is_filled))
+        return weft_oip__refuse(r, WEFT_ANSWER_INVALID,
+                                "input '%s' has both data and shared memory", in->name);
+    return weft_oip__accept(r, weft_regions__place_input(r->regions, r->infer->program, request,
+                                                         in->at, &at, r->message));
+}
+
 static bool end_input(weft_oip__reader *r, input *in)
 {
     if (!in->has_name || !in->has_type || !in->has_shape)
         return weft_oip__refuse(r, WEFT_ANSWER_INVALID,
                                 "an input lacks its name, datatype or shape");
-    if (in->parameters.shared)
-        return weft_oip__refuse(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
     if (in->parameters.has_size && (in->data || in->is_filled))
         return weft_oip__refuse(r, WEFT_ANSWER_INVALID,
                                 "input '%s' has both data and binary_data_size", in->name);
     if (!in->is_placed && !place_input(r, in))
         return false;
+    if (in->parameters.shared)
+        return share_input(r, in);
     if (in->is_filled)
         return true;
     if (in->parameters.has_size)
@@ -298,10 +335,13 @@ static bool add_output(weft_oip__reader *r, const char *name, const weft_oip__pa
     for (uint32_t i = 0; i < r->infer->n_output; i++)
         if (r->infer->output[i].at == at)
             return weft_oip__refuse(r, WEFT_ANSWER_INVALID, "outputs has '%s' twice", name);
-    if (given->shared)
-        return weft_oip__refuse(r, WEFT_ANSWER_UNSUPPORTED, "shared memory is not supported");
     if (given->classified)
         return weft_oip__refuse(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
+    const weft_region_place where = place_of(given);
+    if (given->shared &&
+        !weft_oip__accept(r, weft_regions__place_output(r->regions, p, r->infer->request, at,
+                                                        &where, r->message)))
+        return false;
     int binary = given->binary >= 0 ? given->binary : r->root.binary_output;
     r->infer->output[r->infer->n_output++] = (weft_oip_output){.at = at, .binary = binary > 0};
     weft_request__ask(r->infer->request, at);
@@ -455,11 +495,13 @@ static bool read_request(weft_oip__reader *r)
     return check_inputs(r) && read_outputs(r);
 }
 
-bool weft_oip__read_infer(const weft_model_ref *model, char *body, size_t len, size_t json_len,
-                          weft_answer *out_answer, char *message, weft_oip_infer **out)
+bool weft_oip__read_infer(const weft_model_ref *model, weft_regions *regions, char *body,
+                          size_t len, size_t json_len, weft_answer *out_answer, char *message,
+                          weft_oip_infer **out)
 {
     const char *json = body ? body : ""; /* of a request without a body */
-    weft_oip__reader r = {.body = body,
+    weft_oip__reader r = {.regions = regions,
+                          .body = body,
                           .len = len,
                           .json = {.at = json, .end = json + (json_len < len ? json_len : len)},
                           .binary_at = json_len,

@@ -17,6 +17,13 @@ bool weft_oip__refuse(weft_oip__reader *r, weft_answer answer, const char *fmt, 
     return false;
 }
 
+bool weft_oip__accept(weft_oip__reader *r, weft_answer answer)
+{
+    if (answer != WEFT_ANSWER_OK)
+        *r->answer = answer;
+    return answer == WEFT_ANSWER_OK;
+}
+
 /* The message of the cursor's error, once. */
 bool weft_oip__refuse_json(weft_oip__reader *r)
 {

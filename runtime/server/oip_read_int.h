@@ -4,10 +4,14 @@
 
 #include "runtime/server/json_scan.h"
 #include "runtime/server/oip_int.h"
+#include "runtime/server/regions.h"
 
 /* The members of `parameters` objects that are used. */
 typedef struct weft_oip__parameters {
-    bool has_size, shared, classified;
+    bool has_size, classified;
+    bool shared; /* in shared memory: */
+    char region[WEFT_REGION_NAME_MAX];
+    uint64_t region_offset, region_bytes;
     unsigned seen; /* bits, by parameter_names */
     uint64_t size, timeout_us;
     int binary, binary_output; /* -1: not given */
@@ -16,6 +20,7 @@ typedef struct weft_oip__parameters {
 
 typedef struct weft_oip__reader {
     weft_oip_infer *infer;
+    weft_regions *regions; /* NULL: shared memory is off */
     char *body;
     size_t len;
     weft_json json;
@@ -31,6 +36,8 @@ typedef struct weft_oip__reader {
 /* Sets the answer and its message; false. */
 bool weft_oip__refuse(weft_oip__reader *r, weft_answer answer, const char *fmt, ...)
     WEFT_PRINTF(3, 4);
+/* The same for an answer that is not OK, whose message is there. */
+bool weft_oip__accept(weft_oip__reader *r, weft_answer answer);
 /* The same for the error of the JSON cursor. */
 bool weft_oip__refuse_json(weft_oip__reader *r);
 

@@ -5,6 +5,7 @@
 #include "runtime/server/deployment_int.h"
 #include "runtime/server/json_dump.h"
 #include "runtime/server/oip_int.h"
+#include "runtime/server/regions.h"
 #include "runtime/server/settings.h"
 
 #include <inttypes.h>
@@ -94,7 +95,9 @@ static bool fits_json(const weft_tensor *t)
     return true;
 }
 
-static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bool binary)
+/* `shared`: where its values are, in shared memory; NULL: in the answer. */
+static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bool binary,
+                       const weft_region_place *shared)
 {
     weft_buf_puts(out, "{\"name\":");
     put_json_string(out, name);
@@ -105,6 +108,16 @@ static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bo
         if (i)
             weft_buf_putc(out, ',');
         weft_buf_put_i64(out, t->dim[i]);
+    }
+    if (shared) {
+        weft_buf_puts(out, "],\"parameters\":{\"shared_memory_region\":");
+        put_json_string(out, shared->name);
+        weft_buf_puts(out, ",\"shared_memory_byte_size\":");
+        weft_buf_put_u64(out, weft_tensor_bytes(t));
+        weft_buf_puts(out, ",\"shared_memory_offset\":");
+        weft_buf_put_u64(out, shared->offset);
+        weft_buf_puts(out, "}}");
+        return;
     }
     if (binary) {
         weft_buf_puts(out, "],\"parameters\":{\"binary_data_size\":");
@@ -144,6 +157,10 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
                            weft_answer *out_answer, char *message)
 {
     const weft_bundle_program *p = infer->program;
+    weft_region_place shared;
+    *out_answer = weft_regions__store(infer->request, message);
+    if (*out_answer != WEFT_ANSWER_OK)
+        return false;
     weft_buf_puts(out, "{\"model_name\":");
     put_json_string(out, weft_bundle_served(p));
     weft_buf_puts(out, ",\"model_version\":\"");
@@ -158,7 +175,8 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
     for (uint32_t i = 0; i < infer->n_output; i++) {
         const weft_oip_output *o = &infer->output[i];
         const weft_tensor *t = &infer->request->out[o->at];
-        if (!o->binary && !fits_json(t)) {
+        bool is_shared = weft_regions__find_output(infer->request, o->at, &shared);
+        if (!o->binary && !is_shared && !fits_json(t)) {
             *out_answer = WEFT_ANSWER_INVALID;
             snprintf(message, WEFT_REQUEST_MESSAGE_MAX,
                      "output '%s' (%s) has values that JSON cannot represent: ask for binary data",
@@ -167,13 +185,14 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
         }
         if (i)
             weft_buf_putc(out, ',');
-        put_output(out, p->output[o->at].name, t, o->binary);
+        put_output(out, p->output[o->at].name, t, o->binary, is_shared ? &shared : NULL);
     }
     weft_buf_puts(out, "]}");
     *out_json_len = out->len;
     for (uint32_t i = 0; i < infer->n_output; i++) {
         const weft_tensor *t = &infer->request->out[infer->output[i].at];
-        if (infer->output[i].binary)
+        if (infer->output[i].binary &&
+            !weft_regions__find_output(infer->request, infer->output[i].at, &shared))
             weft_buf_add(out, t->data, weft_tensor_bytes(t));
     }
     if (!out->failed)
@@ -191,11 +210,12 @@ static const char *const extensions[] = {"binary_tensor_data",
                                          "schedule_policy",
                                          "statistics",
                                          "trace",
-                                         "logging"};
+                                         "logging",
+                                         "system_shared_memory"}; /* the last one */
 
-const char *const *weft_oip__extensions(size_t *out_n)
+const char *const *weft_oip__extensions(const weft_regions *regions, size_t *out_n)
 {
-    *out_n = sizeof extensions / sizeof extensions[0];
+    *out_n = sizeof extensions / sizeof extensions[0] - !regions;
     return extensions;
 }
 
@@ -233,10 +253,12 @@ char *weft_oip__error(const char *text)
     return NULL;
 }
 
-char *weft_oip__server_metadata(void)
+char *weft_oip__server_metadata(const weft_front *front)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < sizeof extensions / sizeof extensions[0]; i++)
+    size_t n;
+    (void)weft_oip__extensions(front->regions, &n);
+    for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_string(extensions[i]));
     return dump(
         json_pack("{s:s, s:s, s:o}", "name", "weft", "version", WEFT_VERSION, "extensions", list));

@@ -1,4 +1,5 @@
 /* A request: the tensors of one inference and its answer. */
+#include "runtime/server/regions.h"
 #include "runtime/server/router_int.h"
 
 #include <stdarg.h>
@@ -24,6 +25,7 @@ void weft_request__destroy(weft_request *request)
 {
     if (!request)
         return;
+    weft_regions__end_uses(request->regions);
     free(request->out_data);
     free(request);
 }

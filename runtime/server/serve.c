@@ -7,6 +7,7 @@
 #include "runtime/server/deployment_int.h"
 #include "runtime/server/json_dump.h"
 #include "runtime/server/oip_int.h"
+#include "runtime/server/regions.h"
 #include "runtime/server/serve_int.h"
 
 #include <errno.h>
@@ -143,6 +144,8 @@ static weft_err open_front(server *s, weft_diag *diag)
     s->front.listings = weft_listing__open(s->loop);
     if (!s->front.listings)
         return WEFT_ERR_NOMEM;
+    if (o->shared_memory && !(s->front.regions = weft_regions__open(o->shared_memory)))
+        return WEFT_ERR_NOMEM;
     WEFT_TRY(weft_spans__create(o, diag, &s->front.spans));
     weft_router__set_spans(s->router, s->front.spans);
     WEFT_TRY(weft_access__create(o, s->router, diag, &s->front.access));
@@ -271,6 +274,7 @@ weft_err weft_serve(const weft_serve_options *options, weft_diag *diag)
     weft_router__destroy(s.router);
     weft_deployment__close(s.deployment);
     weft_spans__destroy(s.front.spans);
+    weft_regions__close(s.front.regions);
     weft_notify__destroy(s.notify);
     if (s.signals >= 0)
         close(s.signals);

@@ -331,6 +331,10 @@ typedef struct weft_choice_parameter {
 void weft_request__list_choice(const weft_app_choice *choice,
                                weft_choice_parameter out[WEFT_CHOICE_PARAMETERS]);
 
+/* Shared memory of clients, and the tensors of a request in it (regions.h). */
+typedef struct weft_regions weft_regions;
+typedef struct weft_region_uses weft_region_uses;
+
 /* One inference. Created by a transport; belongs to the router from weft_router__submit until the
  * router calls `done`, then to the transport again. */
 typedef struct weft_request {
@@ -341,8 +345,9 @@ typedef struct weft_request {
     weft_app_need need;
     weft_app_choice chosen;
     weft_origin origin;
-    bool by_weight; /* its client named no version: weft_router__choose did */
-    uint64_t skip;  /* outputs that are not asked for, bit i for output i; `out` is empty there */
+    bool by_weight;            /* its client named no version: weft_router__choose did */
+    weft_region_uses *regions; /* owned; NULL: no tensor is in shared memory */
+    uint64_t skip; /* outputs that are not asked for, bit i for output i; `out` is empty there */
     /* Called exactly once, on the loop's thread, possibly inside weft_router__submit. */
     void (*done)(struct weft_request *request);
     void *user;
@@ -644,6 +649,7 @@ typedef struct weft_front {
     struct weft_deployment *deployment;
     weft_reload *reload;
     weft_spans *spans;
+    weft_regions *regions; /* NULL: clients may not use shared memory */
 } weft_front;
 
 /* What both transports tell of models. */

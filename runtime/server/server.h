@@ -122,10 +122,11 @@ typedef struct weft_serve_options {
     const weft_serve_slice *slice; /* n_slice 0: one slice with all CPUs */
     uint32_t n_slice;
     weft_serve_control control;
-    bool plans_ahead;           /* plans may name models that no bundle has yet */
-    const char *repository;     /* folder that clients may load from; NULL: they may not */
-    weft_serve_source source;   /* of a repository of models that are not compiled */
-    const char *state;          /* folder that keeps what is served over restarts; NULL: none */
+    bool plans_ahead;          /* plans may name models that no bundle has yet */
+    const char *shared_memory; /* keys of shared memory that clients may use begin so; NULL: none */
+    const char *repository;    /* folder that clients may load from; NULL: they may not */
+    weft_serve_source source;  /* of a repository of models that are not compiled */
+    const char *state;         /* folder that keeps what is served over restarts; NULL: none */
     uint64_t max_request_bytes; /* 0: 64 MiB */
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */
     weft_admission_mode admission;

@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const weft_bundle *bundle = make_bundle();
     const weft_model_ref ref = {.program = &bundle->program[named && names.model.len == 5],
                                 .version = "1"};
-    if (!weft_grpc__read_infer(&ref, data, size, DECODED_MAX_BYTES, &why, text, &infer)) {
+    if (!weft_grpc__read_infer(&ref, NULL, data, size, DECODED_MAX_BYTES, &why, text, &infer)) {
         if (why == WEFT_ANSWER_OK || text[0] == '\0')
             abort();
         return 0;

@@ -94,7 +94,7 @@ static void read_body(const uint8_t *data, size_t size, bool raw)
     const weft_model_ref ref = {
         .at = model, .program = &subject.bundle.program[model], .version = "1"};
     bool ok = raw ? weft_oip__read_raw(&ref, body, len, &answer, message, &infer)
-                  : weft_oip__read_infer(&ref, body, len, json_len, &answer, message, &infer);
+                  : weft_oip__read_infer(&ref, NULL, body, len, json_len, &answer, message, &infer);
     if (ok)
         check_infer(infer);
     else if (answer == WEFT_ANSWER_OK)

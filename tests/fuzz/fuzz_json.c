@@ -162,7 +162,8 @@ static void read_made(const oip_subject *subject, made *m, bool damaged)
     const uint32_t model = m->is_int ? OIP_FIXED : OIP_BATCHED;
     const weft_model_ref ref = {
         .at = model, .program = &subject->bundle.program[model], .version = "1"};
-    bool ok = weft_oip__read_infer(&ref, body, m->text.len, m->text.len, &answer, message, &infer);
+    bool ok =
+        weft_oip__read_infer(&ref, NULL, body, m->text.len, m->text.len, &answer, message, &infer);
     if (!damaged && ok != m->fits)
         abort();
     if (!damaged && ok)

@@ -49,8 +49,8 @@ static weft_oip_infer *read(subject *s, uint32_t model, const char *json, const 
     s->message[0] = '\0';
     const weft_model_ref ref = {
         .at = model, .program = &s->model.bundle.program[model], .version = "1"};
-    bool ok =
-        weft_oip__read_infer(&ref, *out_body, len + n_binary, len, &s->answer, s->message, &infer);
+    bool ok = weft_oip__read_infer(&ref, NULL, *out_body, len + n_binary, len, &s->answer,
+                                   s->message, &infer);
     assert_true(ok == (infer != NULL));
     return infer;
 }
