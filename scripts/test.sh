@@ -28,8 +28,8 @@ run_tests() { # PRESET [CTEST OPTION...]
     local preset=$1
     shift
     say "tests: $preset"
-    # One more than CPUs: tests of servers wait much.
-    ctest --test-dir "build-$preset" -j $((jobs + 1)) --timeout 600 --output-on-failure "$@" ||
+    # Two more than CPUs: tests of servers wait much.
+    ctest --test-dir "build-$preset" -j $((jobs + 2)) --timeout 600 --output-on-failure "$@" ||
         failed+=("$preset")
 }
 
