@@ -4,7 +4,7 @@
  *
  * Packed: with operand 4, i64 starts in ascending order, the rows of a batch of 1 are those of
  * several sequences one after the other. Each sequence begins at a start and ends at the next one,
- * or at the last row; it attends to itself. Equal starts are of empty sequences. The mask is either
+ * or at the last row; it attends to itself. Equal starts are of empty sequences. The mask is
  * one of keys, [.., 1, rows], or one of positions in a sequence, [.., longest, longest]. */
 #include "ops/op_int.h"
 #include "ops/packed.h"
@@ -24,6 +24,11 @@ static weft_err check_columns(weft_infer_ctx *cx, uint32_t in, weft_attr_key key
                          (long long)offset, (long long)(offset + width),
                          weft_infer__text(cx, t->dim[2]));
     return WEFT_ERR_OK;
+}
+
+static bool is_by_row(weft_attrs attrs)
+{
+    return weft_attrs_int(attrs, WEFT_ATTR_BY_ROW, 0) != 0;
 }
 
 /* Of a packed mask, as the last dims tell: positions of queries and keys, or keys alone. */
@@ -68,7 +73,11 @@ weft_err weft_infer_attention(weft_infer_ctx *cx)
         WEFT_TRY(weft_infer__rank(cx, 3, 0, 4));
         weft_ttype score = {.rank = 4, .dim = {q->dim[0], heads, q->dim[1], k->dim[1]}};
         weft_ttype wide = score;
-        if (weft_infer__has(cx, 4) && is_by_position(&cx->in[3].type))
+        if (is_by_row(cx->attrs)) {
+            if (!weft_infer__has(cx, 4) || cx->in[3].type.rank < 2)
+                return WEFT_FAIL(cx, WEFT_ERR_INPUT, "a mask by row is for packed sequences");
+            score.dim[3] = wide.dim[3] = cx->in[3].type.dim[cx->in[3].type.rank - 1];
+        } else if (weft_infer__has(cx, 4) && is_by_position(&cx->in[3].type))
             score.dim[2] = score.dim[3] = wide.dim[2] = wide.dim[3] =
                 cx->in[3].type.dim[cx->in[3].type.rank - 1];
         WEFT_TRY(weft_infer__broadcast(cx, &score, &cx->in[3].type, &wide));
@@ -110,7 +119,7 @@ typedef struct plan {
     int64_t b, heads, sq, sk, head_dim;
     int64_t width[3], offset[3]; /* columns of q, k, v; first column of head 0 */
     int64_t mask_stride[4];
-    bool mask_is_bool, mask_by_position;
+    bool mask_is_bool, mask_by_position, mask_by_row;
     double scale, fill;
 } plan;
 
@@ -174,7 +183,9 @@ typedef struct plan {
             plan one = *p;                                                                     \
             one.sq = one.sk = weft_packed_len(packed, i);                                      \
             name(&one, q + from * p->width[0], k + from * p->width[1], v + from * p->width[2], \
-                 mask == NULL || p->mask_by_position ? mask : mask + from * p->mask_stride[3], \
+                 mask == NULL || p->mask_by_position                                           \
+                     ? mask                                                                    \
+                     : mask + from * p->mask_stride[p->mask_by_row ? 2 : 3],                   \
                  score, out + from * p->heads * p->head_dim);                                  \
         }                                                                                      \
     }
@@ -218,7 +229,11 @@ static weft_err make_plan(weft_eval_ctx *cx, plan *p)
     if (mask == NULL)
         return WEFT_ERR_OK;
     int64_t dim[4] = {p->b, p->heads, p->sq, p->sk}, s = 1;
-    p->mask_by_position = weft_eval__in(cx, 4) && mask->rank >= 2 && mask->dim[mask->rank - 2] > 1;
+    bool is_packed = weft_eval__in(cx, 4) != NULL && mask->rank >= 2;
+    p->mask_by_row = is_packed && is_by_row(cx->attrs);
+    p->mask_by_position = is_packed && !p->mask_by_row && mask->dim[mask->rank - 2] > 1;
+    if (p->mask_by_row)
+        dim[3] = mask->dim[mask->rank - 1];
     if (p->mask_by_position)
         dim[2] = dim[3] = mask->dim[mask->rank - 2];
     for (int32_t i = mask->rank - 1, d = 3; i >= 0; i--, d--) {
@@ -238,7 +253,7 @@ weft_err weft_eval_attention(weft_eval_ctx *cx)
     const weft_tensor *mask = weft_eval__in(cx, 3), *out = &cx->out[0];
     const weft_tensor *starts = weft_eval__in(cx, 4);
     weft_packed list, *packed = starts != NULL ? &list : NULL;
-    int64_t longest = p.mask_by_position ? mask->dim[mask->rank - 2] : p.sq;
+    int64_t longest = p.mask_by_position || p.mask_by_row ? mask->dim[mask->rank - 1] : p.sq;
     if (packed && (p.b != 1 || p.sq != p.sk || !weft_packed_read(starts, p.sq, longest, packed)))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, WEFT_PACKED_WRONG);
     size_t n = (size_t)weft_tensor_numel(out);

@@ -20,4 +20,14 @@ static inline int64_t weft_packed_len(const weft_packed *p, int64_t i)
     return (i + 1 < p->n ? p->start[i + 1] : p->rows) - p->start[i];
 }
 
+/* Where the sequence that begins at start i ends, for operators that give each sequence a row:
+ * equal starts are of one sequence, whereas weft_packed_len gives its rows to the last of them. */
+static inline int64_t weft_packed_end(const weft_packed *p, int64_t i)
+{
+    int64_t from = p->start[i];
+    while (i < p->n && p->start[i] == from)
+        i++;
+    return i < p->n ? p->start[i] : p->rows;
+}
+
 #endif

@@ -3,6 +3,7 @@
  * The operand is read once from front to back; every result has an accumulator (f64, or 64-bit
  * integers) whose index follows from the strides of the result, zero along the reduced axes. */
 #include "ops/op_int.h"
+#include "ops/packed.h"
 
 #include <math.h>
 #include <string.h>
@@ -129,6 +130,27 @@ weft_err weft_infer_cum_sum(weft_infer_ctx *cx)
     weft_infer__copy(cx, 0, 0);
     if (weft_infer_param(cx, 1, WEFT_ATTR_AXIS, &axis, &n) && n == 1 && weft_dim_is_const(axis[0]))
         return weft_infer__axis(cx, axis[0], cx->in[0].type.rank, &fixed);
+    return WEFT_ERR_OK;
+}
+
+/* The rows of several sequences one after the other, [1, rows, ..], and the starts of these
+ * (ops/packed.h): a row for each start. */
+weft_err weft_infer_reduce_sequences(weft_infer_ctx *cx)
+{
+    const weft_ttype *x = &cx->in[0].type;
+    const char *mode = weft_attrs_str(cx->attrs, WEFT_ATTR_MODE, "");
+    WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_FLOAT | 1u << WEFT_DTYPE_I32 | 1u << WEFT_DTYPE_I64));
+    WEFT_TRY(weft_infer__rank(cx, 0, 2, WEFT_RANK_MAX));
+    WEFT_TRY(weft_infer__dtype(cx, 1, 1u << WEFT_DTYPE_I64));
+    WEFT_TRY(weft_infer__rank(cx, 1, 1, 1));
+    WEFT_TRY(weft_infer__agree(cx, x->dim[0], 1, "packed batch"));
+    if (strcmp(mode, "sum") != 0 && strcmp(mode, "mean") != 0 && strcmp(mode, "max") != 0 &&
+        strcmp(mode, "min") != 0)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, "mode %s is not sum, mean, max or min", mode);
+    weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, x->rank - 1u);
+    out->dim[0] = cx->in[1].type.dim[0];
+    for (uint32_t i = 2; i < x->rank; i++)
+        out->dim[i - 1] = x->dim[i];
     return WEFT_ERR_OK;
 }
 
@@ -349,6 +371,67 @@ weft_err weft_eval_reduce(weft_eval_ctx *cx)
         reduce_f64(cx, &p);
     else
         reduce_i64(cx, &p);
+    return WEFT_ERR_OK;
+}
+
+/* -- Sequences ------------------------------------------------------------------------------ */
+
+/* Reduces `n` rows of `width` elements of x from row `at`, into row `to` of the result. `scratch`
+ * holds two rows. */
+static void reduce_rows_f64(weft_eval_ctx *cx, fold f, int64_t at, int64_t n, int64_t width,
+                            int64_t to, double *scratch)
+{
+    double *acc = scratch, *row = scratch + width;
+    fill_f64(acc, width, start_of(f));
+    for (int64_t i = at; i < at + n; i++) {
+        weft_eval__load_f64(cx->in[0], i * width, 1, width, row);
+        fold_f64(f, row, width, acc, 1, NULL);
+    }
+    bool mean = strcmp(weft_attrs_str(cx->attrs, WEFT_ATTR_MODE, ""), "mean") == 0;
+    for (int64_t i = 0; mean && n > 0 && i < width; i++)
+        acc[i] /= (double)n;
+    weft_eval__store_f64(&cx->out[0], to * width, 1, width, acc);
+}
+
+static void reduce_rows_i64(weft_eval_ctx *cx, fold f, int64_t at, int64_t n, int64_t width,
+                            int64_t to, int64_t *scratch)
+{
+    int64_t *row = scratch + width;
+    uint64_t *acc = (uint64_t *)scratch;
+    for (int64_t i = 0; i < width; i++)
+        acc[i] = f == FOLD_MAX ? SIGN_BIT : f == FOLD_MIN ? SIGN_BIT - 1 : 0;
+    for (int64_t i = at; i < at + n; i++) {
+        weft_eval__load_i64(cx->in[0], i * width, 1, width, row);
+        fold_u64(f, row, width, acc, 1);
+    }
+    bool mean = strcmp(weft_attrs_str(cx->attrs, WEFT_ATTR_MODE, ""), "mean") == 0;
+    for (int64_t i = 0; mean && n > 0 && i < width; i++)
+        acc[i] = (uint64_t)((int64_t)acc[i] / n);
+    weft_eval__store_i64(&cx->out[0], to * width, 1, width, (const int64_t *)acc);
+}
+
+weft_err weft_eval_reduce_sequences(weft_eval_ctx *cx)
+{
+    const weft_tensor *x = cx->in[0], *out = &cx->out[0];
+    const char *mode = weft_attrs_str(cx->attrs, WEFT_ATTR_MODE, "");
+    fold f = strcmp(mode, "max") == 0 ? FOLD_MAX : strcmp(mode, "min") == 0 ? FOLD_MIN : FOLD_SUM;
+    int64_t rows = x->dim[1], width = weft_dims__product(x->dim, 2, x->rank);
+    size_t bytes = (size_t)width * weft_dtype_size((weft_dtype)out->dtype);
+    void *scratch = weft_arena_array(cx->scratch, (size_t)width * 2 + 1, sizeof(int64_t));
+    weft_packed packed;
+    if (x->dim[0] != 1 || !weft_packed_read(cx->in[1], rows, rows, &packed) ||
+        weft_tensor_numel(out) != packed.n * width)
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT, WEFT_PACKED_WRONG);
+    for (int64_t i = 0; i < packed.n; i++) {
+        int64_t from = packed.start[i], n = weft_packed_end(&packed, i) - from;
+        uint8_t *to = (uint8_t *)out->data + (size_t)i * bytes;
+        if (i > 0 && from == packed.start[i - 1])
+            memcpy(to, to - bytes, bytes);
+        else if (weft_dtype_is_float(x->dtype))
+            reduce_rows_f64(cx, f, from, n, width, i, scratch);
+        else
+            reduce_rows_i64(cx, f, from, n, width, i, scratch);
+    }
     return WEFT_ERR_OK;
 }
 

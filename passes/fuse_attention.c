@@ -2,7 +2,7 @@
  *
  *     q4 = transpose(reshape(q, [b, sq, h, d]), [0, 2, 1, 3])        k4, v4 alike
  *     s  = matmul(q4, transpose k4)     scaled by a constant before or after
- *     s  = s + mask, where(mask, s, fill) or where(mask, fill, s)    optional
+ *     s  = s + mask, where(mask, s, fill) or where(mask, fill, s)    optional, or two of these
  *     y  = reshape(transpose(matmul(softmax(s, -1), v4), [0, 2, 1, 3]), [b, sq, h*d])
  *   ==>
  *     y  = attention q k v mask {heads, head_dim, scale, fill}
@@ -17,6 +17,10 @@
  * or, in newer versions, reshapes q3 to [b, h, sq, d]. cancel-transposes removes most of the new
  * transposes.
  *
+ * q4 and k4 may also be other values, such as rotary embeddings compute element by element: these
+ * are transposed. Two masks become one that is added: where(mask, 0, fill) in place of a fill,
+ * which absorbs the score only if it is huge (`fill_most`).
+ *
  * The result is equal up to rounding; transposes and the score matrix are eliminated. If q, k and v
  * are parts of one split along the last axis or slices of it, or are gathered from one projection
  * reshaped to [b, s, 3, h, d], the operator takes the whole value with offsets, and the split or
@@ -29,19 +33,30 @@
 typedef struct projection {
     weft_val x;         /* [b, s, heads * dim], or [s, b, heads * dim] */
     bool seq_first;     /* the latter */
+    bool by_head;       /* [b, heads, s, dim] */
     int64_t heads, dim; /* of each head */
     int64_t offset;     /* of the first head in x's last dim */
 } projection;
 
+/* What is done to scores. */
+typedef struct masking {
+    weft_val v;
+    double fill;
+    bool has_fill;   /* else it is added */
+    bool fills_true; /* where the mask is true, not false */
+} masking;
+
 typedef struct attention {
     projection q, k, v;
-    weft_val mask;
+    masking mask[2]; /* the last one done first */
+    uint32_t n_mask;
     bool seq_first;   /* the result is [sq, b, h*d] or [sq*b, h*d] */
     bool flat_scores; /* [b*h, sq, sk], as the mask then is */
-    double scale, fill;
-    bool has_fill;
-    bool fills_true; /* where the mask is true, not false */
+    double scale;
 } attention;
+
+/* Fills to here absorb what is added to them. */
+static const double fill_most = -1e30;
 
 /* transpose of a value with exactly this perm: its operand; none otherwise */
 static weft_val transposed(const weft_module *m, weft_val v, const int64_t *want, uint32_t rank)
@@ -155,6 +170,20 @@ static bool match_heads(weft_module *m, weft_val v, bool swapped, projection *ou
                        (swapped && unsplit_heads(m, transposed(m, plain, swap_heads, 4), out)));
 }
 
+/* Matches heads that are computed element by element: [b, h, s, d]; `swapped`: d before s. */
+static bool match_computed(const weft_module *m, weft_val v, bool swapped, projection *out)
+{
+    weft_val x = swapped ? transposed(m, v, swap_last, 4) : v;
+    weft_node n = x.i ? weft_val_node(m, x) : (weft_node){0};
+    const weft_ttype *t = n.i ? weft_val_ttype(m, x) : NULL;
+    if (!t || !(weft_node_opdef(m, n)->traits & WEFT_T_EW) || t->rank != 4 ||
+        t->dtype != WEFT_DTYPE_F32 || !weft_dim_is_const(t->dim[1]) ||
+        !weft_dim_is_const(t->dim[3]))
+        return false;
+    *out = (projection){.x = x, .by_head = true, .heads = t->dim[1], .dim = t->dim[3]};
+    return true;
+}
+
 /* Strips a multiplication by a constant from `v`; true if there was one. */
 static bool take_scale(const weft_module *m, weft_val *v, double *scale)
 {
@@ -184,30 +213,64 @@ static bool mask_broadcasts(const weft_module *m, weft_val mask, weft_val score)
     return true;
 }
 
-/* add(score, mask), where(mask, score, fill) or where(mask, fill, score): returns the score and
- * stores the mask */
-static weft_val take_mask(const weft_module *m, weft_val v, attention *a)
+static weft_val take_mask(const weft_module *m, weft_val v, masking *out, uint32_t more);
+
+/* A product, scaled by constants or not, under at most `more` masks. */
+static bool is_score(const weft_module *m, weft_val v, uint32_t more)
+{
+    double unused = 1;
+    masking inner;
+    weft_val x = v;
+    while (take_scale(m, &x, &unused))
+        ;
+    if (weft_match__maker(m, x, WEFT_OP_MATMUL).i)
+        return true;
+    return more > 0 && take_mask(m, v, &inner, more - 1).i != v.i;
+}
+
+/* add(score, mask), where(mask, score, fill) or where(mask, fill, score): returns the score, under
+ * at most `more` masks, and stores the mask. Else returns v. */
+static weft_val take_mask(const weft_module *m, weft_val v, masking *out, uint32_t more)
 {
     weft_node where = weft_match__maker(m, v, WEFT_OP_WHERE);
+    weft_node add = weft_match__maker(m, v, WEFT_OP_ADD);
+    double fill;
     for (uint32_t i = 1; where.i && i <= 2; i++)
-        if (weft_rewrite__scalar(m, weft_node_in(m, where, i), &a->fill)) {
-            a->mask = weft_node_in(m, where, 0);
-            a->has_fill = true;
-            a->fills_true = i == 1;
+        if (weft_rewrite__scalar(m, weft_node_in(m, where, i), &fill)) {
+            *out = (masking){weft_node_in(m, where, 0), fill, true, i == 1};
             return weft_node_in(m, where, 3 - i);
         }
-    weft_node add = weft_match__maker(m, v, WEFT_OP_ADD);
-    for (uint32_t i = 0; add.i && i < 2; i++) {
-        weft_val score = weft_node_in(m, add, i), x = score;
-        double unused = 1;
-        while (take_scale(m, &x, &unused))
-            ;
-        if (!weft_match__maker(m, x, WEFT_OP_MATMUL).i)
-            continue;
-        a->mask = weft_node_in(m, add, 1 - i);
-        return score;
+    for (uint32_t i = 0; add.i && i < 2; i++)
+        if (is_score(m, weft_node_in(m, add, i), more)) {
+            *out = (masking){.v = weft_node_in(m, add, 1 - i)};
+            return weft_node_in(m, add, i);
+        }
+    return v;
+}
+
+/* Takes the masks off the score. */
+static weft_val take_masks(const weft_module *m, weft_val v, attention *a)
+{
+    for (a->n_mask = 0; a->n_mask < 2; a->n_mask++) {
+        weft_val x = take_mask(m, v, &a->mask[a->n_mask], 1 - a->n_mask);
+        if (x.i == v.i)
+            break;
+        v = x;
     }
     return v;
+}
+
+/* Whether the masks broadcast to the scores, and two can be one that is added. */
+static bool fits_masks(const weft_module *m, const attention *a, weft_val score)
+{
+    for (uint32_t i = 0; i < a->n_mask; i++) {
+        const masking *one = &a->mask[i];
+        if (!mask_broadcasts(m, one->v, score) ||
+            (a->n_mask > 1 &&
+             (one->has_fill ? !(one->fill <= fill_most) : !weft_match__is_f32(m, one->v))))
+            return false;
+    }
+    return true;
 }
 
 static bool is_plain_matmul(const weft_module *m, weft_node n)
@@ -221,20 +284,21 @@ static bool is_plain_matmul(const weft_module *m, weft_node n)
 static bool match_score(weft_module *m, weft_val score, attention *a)
 {
     a->scale = 1;
-    weft_val s = take_mask(m, score, a);
+    weft_val s = take_masks(m, score, a);
     while (take_scale(m, &s, &a->scale))
         ;
     weft_node mm = weft_match__maker(m, s, WEFT_OP_MATMUL);
     if (!mm.i || !is_plain_matmul(m, mm))
         return false;
-    if (a->mask.i && (!mask_broadcasts(m, a->mask, s)))
+    if (!fits_masks(m, a, s))
         return false;
     a->flat_scores = weft_val_ttype(m, s)->rank == 3;
     bool trans_b = weft_attrs_int(weft_node_attrs(m, mm), WEFT_ATTR_TRANS_B, 0);
     weft_val q = weft_node_in(m, mm, 0), k = weft_node_in(m, mm, 1);
     while (take_scale(m, &q, &a->scale) || take_scale(m, &k, &a->scale))
         ;
-    return match_heads(m, q, false, &a->q) && match_heads(m, k, !trans_b, &a->k) &&
+    return (match_heads(m, q, false, &a->q) || match_computed(m, q, false, &a->q)) &&
+           (match_heads(m, k, !trans_b, &a->k) || match_computed(m, k, !trans_b, &a->k)) &&
            has_sizes(&a->q) && a->k.heads == a->q.heads && a->k.dim == a->q.dim;
 }
 
@@ -243,11 +307,16 @@ static weft_dim batch_of(const weft_module *m, const projection *p)
     return weft_val_ttype(m, p->x)->dim[p->seq_first ? 1 : 0];
 }
 
+static weft_dim rows_of(const weft_module *m, const projection *p)
+{
+    return weft_val_ttype(m, p->x)->dim[p->by_head ? 2 : p->seq_first ? 0 : 1];
+}
+
 /* The result is [b, sq, h*d]; with sequences first, [sq, b, h*d] or [sq*b, h*d]. */
 static bool is_result(weft_module *m, const weft_ttype *y, const attention *a)
 {
     weft_dim batch = batch_of(m, &a->q);
-    weft_dim rows = weft_val_ttype(m, a->q.x)->dim[a->q.seq_first ? 0 : 1];
+    weft_dim rows = rows_of(m, &a->q);
     if (y->dtype != WEFT_DTYPE_F32 || y->rank < 2 || y->dim[y->rank - 1] != a->q.heads * a->q.dim)
         return false;
     if (y->rank == 2)
@@ -380,6 +449,8 @@ static weft_val gathered_whole(const weft_module *m, weft_val v, int64_t *offset
 static projection whole_of(const weft_module *m, projection p)
 {
     projection whole = p;
+    if (p.by_head)
+        return p;
     whole.x = gathered_whole(m, p.x, &whole.offset);
     if (whole.x.i)
         return whole;
@@ -415,22 +486,64 @@ static weft_err emit_swap(weft_passctx *cx, weft_graph *g, weft_node before, wef
                               weft_node_loc(weft_graph_module(g), before), v);
 }
 
-/* A mask that is false where scores are filled; one for each batch and head, [b*h, sq, sk], as
- * [b, h, sq, sk]. */
+/* [b, h, s, d] as [b, s, h*d] */
+static weft_err emit_join(weft_passctx *cx, weft_graph *g, weft_node before, const projection *p,
+                          weft_val *out)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_attr perm = WEFT_ATTR_OF_INTS(PERM, swap_heads, 4);
+    weft_dim dim[3] = {batch_of(m, p), rows_of(m, p), p->heads * p->dim};
+    weft_attr shape = WEFT_ATTR_OF_DIMS(SHAPE, dim, 3);
+    weft_loc loc = weft_node_loc(m, before);
+    weft_val x = p->x, y;
+    WEFT_TRY(weft_rewrite__emit(cx, g, before, WEFT_OP_TRANSPOSE, &x, 1, &perm, 1, loc, &y));
+    return weft_rewrite__emit(cx, g, before, WEFT_OP_RESHAPE, &y, 1, &shape, 1, loc, out);
+}
+
+/* What the mask adds to `inner`, none for 0. */
+static weft_err emit_added(weft_passctx *cx, weft_graph *g, weft_node before, const masking *one,
+                           weft_val inner, weft_val *out)
+{
+    weft_module *m = weft_graph_module(g);
+    const float zero = 0, fill = (float)one->fill;
+    weft_loc loc = weft_node_loc(m, before);
+    if (!one->has_fill && !inner.i) {
+        *out = one->v;
+        return WEFT_ERR_OK;
+    }
+    weft_val sum[2] = {inner, one->v};
+    if (!one->has_fill)
+        return weft_rewrite__emit(cx, g, before, WEFT_OP_ADD, sum, 2, NULL, 0, loc, out);
+    weft_val own =
+        inner.i ? inner : weft_rewrite__constant(m, WEFT_DTYPE_F32, NULL, 0, &zero, "zero");
+    weft_val filled = weft_rewrite__constant(m, WEFT_DTYPE_F32, NULL, 0, &fill, "fill");
+    weft_val in[3] = {one->v, one->fills_true ? filled : own, one->fills_true ? own : filled};
+    return weft_rewrite__emit(cx, g, before, WEFT_OP_WHERE, in, 3, NULL, 0, loc, out);
+}
+
+/* One mask that is added, or false where scores are filled; one for each batch and head,
+ * [b*h, sq, sk], as [b, h, sq, sk]. */
 static weft_err emit_mask(weft_passctx *cx, weft_graph *g, weft_node before, attention *a)
 {
     weft_module *m = weft_graph_module(g);
-    const weft_ttype *t = weft_val_ttype(m, a->mask);
-    if (a->fills_true)
-        WEFT_TRY(weft_rewrite__emit(cx, g, before, WEFT_OP_NOT, &(weft_val){a->mask.i}, 1, NULL, 0,
-                                    weft_node_loc(m, before), &a->mask));
-    if (!a->mask.i || t->rank != 3 || t->dim[0] == 1 || !a->flat_scores)
+    masking *first = &a->mask[0];
+    if (a->n_mask > 1) {
+        weft_val inner;
+        WEFT_TRY(emit_added(cx, g, before, &a->mask[1], (weft_val){0}, &inner));
+        WEFT_TRY(emit_added(cx, g, before, first, inner, &first->v));
+        first->has_fill = first->fills_true = false;
+    }
+    if (first->fills_true)
+        WEFT_TRY(weft_rewrite__emit(cx, g, before, WEFT_OP_NOT, &(weft_val){first->v.i}, 1, NULL, 0,
+                                    weft_node_loc(m, before), &first->v));
+    const weft_ttype *t = a->n_mask ? weft_val_ttype(m, first->v) : NULL;
+    if (!t || t->rank != 3 || t->dim[0] == 1 || !a->flat_scores)
         return WEFT_ERR_OK;
     weft_dim dim[4] = {batch_of(m, &a->q), a->q.heads, t->dim[1], t->dim[2]};
     weft_attr shape = WEFT_ATTR_OF_DIMS(SHAPE, dim, 4);
-    weft_val mask = a->mask;
-    return weft_rewrite__emit(cx, g, before, WEFT_OP_RESHAPE, &mask, 1, &shape, 1,
-                              weft_node_loc(m, before), &a->mask);
+    weft_val x = first->v;
+    return weft_rewrite__emit(cx, g, before, WEFT_OP_RESHAPE, &x, 1, &shape, 1,
+                              weft_node_loc(m, before), &first->v);
 }
 
 static weft_err emit(weft_passctx *cx, weft_graph *g, weft_node last, attention *a)
@@ -441,19 +554,21 @@ static weft_err emit(weft_passctx *cx, weft_graph *g, weft_node last, attention 
     WEFT_TRY(emit_mask(cx, g, last, a));
     take_wholes(m, a);
     projection *p[3] = {&a->q, &a->k, &a->v};
-    weft_val operand[4] = {{0}, {0}, {0}, a->mask};
+    weft_val operand[4] = {{0}, {0}, {0}, a->mask[0].v};
     for (uint32_t i = 0; i < 3; i++) {
         operand[i] = p[i]->x;
         if (p[i]->seq_first)
             WEFT_TRY(emit_swap(cx, g, last, &operand[i]));
+        if (p[i]->by_head)
+            WEFT_TRY(emit_join(cx, g, last, p[i], &operand[i]));
     }
     weft_attr attr[7] = {
-        WEFT_ATTR_OF_INT(HEADS, a->q.heads),     WEFT_ATTR_OF_INT(HEAD_DIM, a->q.dim),
-        WEFT_ATTR_OF_INT(Q_OFFSET, a->q.offset), WEFT_ATTR_OF_INT(K_OFFSET, a->k.offset),
-        WEFT_ATTR_OF_INT(V_OFFSET, a->v.offset), WEFT_ATTR_OF_FLOAT(SCALE, a->scale),
-        WEFT_ATTR_OF_FLOAT(FILL, a->fill)};
-    WEFT_TRY(weft_rewrite__emit(cx, g, last, WEFT_OP_ATTENTION, operand, a->mask.i ? 4 : 3, attr,
-                                a->has_fill ? 7 : 6, loc, &with));
+        WEFT_ATTR_OF_INT(HEADS, a->q.heads),      WEFT_ATTR_OF_INT(HEAD_DIM, a->q.dim),
+        WEFT_ATTR_OF_INT(Q_OFFSET, a->q.offset),  WEFT_ATTR_OF_INT(K_OFFSET, a->k.offset),
+        WEFT_ATTR_OF_INT(V_OFFSET, a->v.offset),  WEFT_ATTR_OF_FLOAT(SCALE, a->scale),
+        WEFT_ATTR_OF_FLOAT(FILL, a->mask[0].fill)};
+    WEFT_TRY(weft_rewrite__emit(cx, g, last, WEFT_OP_ATTENTION, operand, a->n_mask ? 4 : 3, attr,
+                                a->mask[0].has_fill ? 7 : 6, loc, &with));
     if (a->seq_first) {
         WEFT_TRY(emit_swap(cx, g, last, &with));
         if (weft_val_ttype(m, y)->rank == 2) {

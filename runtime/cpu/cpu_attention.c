@@ -13,14 +13,15 @@ typedef struct attention_kernel {
     const weft_cpu_vec *vec;
     uint32_t threads, n_in;
     int64_t batch, heads, sq, sk, dim, keys; /* keys: sk rounded up to whole blocks */
-    int64_t mask_positions; /* of a packed mask by position: the longest sequence; 0: not one */
+    int64_t mask_positions; /* of a packed mask by position of keys: the longest sequence; else 0 */
     int64_t width[3], offset[3]; /* of q, k, v: columns per row, first column of head 0 */
     int64_t mask_stride[4];
-    bool has_mask, bool_mask, is_packed;
+    bool has_mask, bool_mask, is_packed, by_row;
     float scale, fill;
     int64_t part_floats; /* scratch memory per thread */
     int64_t n_starts;    /* packed */
     int64_t first_key;   /* of a packed mask by key */
+    int64_t first_row;   /* of one by row */
     void *const *arg;
 } attention_kernel;
 
@@ -43,7 +44,8 @@ static void pack_keys(const attention_kernel *k, const float *src, float *packed
 
 static void apply_mask(const attention_kernel *k, float *score, int64_t b, int64_t h, int64_t row)
 {
-    int64_t at = b * k->mask_stride[0] + h * k->mask_stride[1] + row * k->mask_stride[2];
+    int64_t at = b * k->mask_stride[0] + h * k->mask_stride[1];
+    at += (k->first_row + row) * k->mask_stride[2];
     int64_t step = k->mask_stride[3];
     at += k->first_key * step;
     if (k->bool_mask) {
@@ -109,6 +111,7 @@ static void run_sequences(void *cx, int64_t begin, int64_t end)
         int64_t from = run->packed.start[i / k->heads];
         attention_kernel one = *k;
         one.first_key = k->mask_positions ? 0 : from;
+        one.first_row = k->by_row ? from : 0;
         one.sq = one.sk = weft_packed_len(&run->packed, i / k->heads);
         one.keys = (one.sk + WEFT_VEC_KEYS - 1) / WEFT_VEC_KEYS * WEFT_VEC_KEYS;
         run_head(&one, 0, i % k->heads, from, from, part);
@@ -153,7 +156,11 @@ static bool read_mask(const weft_prep *p, attention_kernel *k)
     if (!k->has_mask)
         return true;
     k->bool_mask = m->tensor.dtype == WEFT_DTYPE_BOOL;
-    if (k->is_packed && m->tensor.rank >= 2 && m->tensor.dim[m->tensor.rank - 2] > 1)
+    k->by_row =
+        k->is_packed && m->tensor.rank >= 2 && weft_attrs_int(p->attrs, WEFT_ATTR_BY_ROW, 0) != 0;
+    if (k->by_row)
+        k->mask_positions = score[3] = m->tensor.dim[m->tensor.rank - 1];
+    else if (k->is_packed && m->tensor.rank >= 2 && m->tensor.dim[m->tensor.rank - 2] > 1)
         k->mask_positions = score[2] = score[3] = m->tensor.dim[m->tensor.rank - 2];
     if (m->layout != WEFT_LAYOUT_PLAIN || m->tensor.rank > 4 ||
         (!k->bool_mask && m->tensor.dtype != WEFT_DTYPE_F32))

@@ -18,7 +18,7 @@ import oracle
 oracle.need()
 import numpy as np
 
-from text_models import LONGEST, MASKS, POSITIONS, Model, encoder, make_inputs, port
+from text_models import LONGEST, MASKS, POOLS, POSITIONS, Model, encoder, make_inputs, port
 from worker import Worker
 
 STARTS = 32
@@ -72,8 +72,11 @@ def refused_models(rs):
         return m.g
     def recurrence(m, x):
         return m.op("CumSum", x, m.const(np.int64(1)))
-    def mean(m, x):
-        return m.op("ReduceMean", x, axes=[1], keepdims=0)
+    def length_of_all(m, x):
+        return m.op("ReduceL2", x, axes=[1], keepdims=0)
+    def backwards(m, x):
+        count = m.op("CumSum", m.op("Cast", "ids", to=6), m.const(np.int64(1)), reverse=1)
+        return m.op("Add", x, m.op("Unsqueeze", m.op("Cast", count, to=1), m.ints(2)))
     def over_length(m, x):
         n = m.op("Cast", m.op("Squeeze", m.size("ids", 1), m.ints(0)), to=1)
         return m.op("Div", x, n)
@@ -83,8 +86,8 @@ def refused_models(rs):
         return m.op("Concat", m.op("Slice", x, m.ints(1), m.ints(1 << 40), m.ints(1)), m.slice(x, m.ints(1), 1), axis=1)
     def global_value(m, x):
         return m.op("Add", x, m.op("Unsqueeze", m.op("Gather", x, m.const(np.int64(0)), axis=1), m.ints(1)))
-    def last(m, x):
-        return m.op("Gather", x, m.const(np.int64(-1)), axis=1)
+    def second(m, x):
+        return m.op("Gather", x, m.const(np.int64(1)), axis=1)
     def from_the_end(m, x):
         n = m.size("ids", 1)
         table = m.op("Slice", m.weight(1, LONGEST, m.e), m.op("Sub", m.ints(0), n), m.ints(1 << 40), m.ints(1))
@@ -93,17 +96,15 @@ def refused_models(rs):
         n = m.op("Cast", m.op("Squeeze", m.size("ids", 1), m.ints(0)), to=1)
         at = m.op("Cast", m.op("Range", m.const(np.int64(0)), m.op("Squeeze", m.size("ids", 1), m.ints(0)), m.const(np.int64(1))), to=1)
         return m.op("Add", x, m.op("Unsqueeze", m.op("Div", at, n), m.ints(0, 2)))
-    def both(m, x):
+    def own_queries(m, x):
         m.g.inputs.append(port("mask"))
-        length = m.size("ids", 1)
-        seen = m.slice(m.slice(m.const(np.tril(np.ones((1, 1, LONGEST, LONGEST), np.float32))), length, 2), length, 3)
-        keys = m.op("Cast", m.op("Unsqueeze", "mask", m.ints(1, 2)), to=1)
-        hidden = m.op("Mul", m.op("Sub", m.const(np.float32(1)), m.op("Mul", seen, keys)), m.const(np.float32(-10000)))
-        return m.layer(x, lambda s: m.op("Add", s, hidden))
+        m_keys, m_queries = (m.op("Cast", m.op("Unsqueeze", "mask", m.ints(*at)), to=1) for at in ((1, 2), (1, 3)))
+        both = m.op("Mul", m.op("MatMul", m_queries, m_keys), m.const(np.float32(5)))
+        return m.layer(x, lambda s: m.op("Add", s, both))
     return [(words, make(change)) for words, change in (
-        ("cum_sum", recurrence), ("reduce_mean", mean), ("cannot be batched", over_length), ("softmax", softmax), ("", shift),
-        ("combines tokens", global_value), ("gather", last), ("length", from_the_end), ("", ramp),
-        ("mask of positions and of the request", both))]
+        ("cum_sum", recurrence), ("reduce_l2", length_of_all), ("cum_sum", backwards), ("cannot be batched", over_length), ("softmax", softmax), ("", shift),
+        ("combines tokens", global_value), ("gather", second), ("length", from_the_end), ("", ramp),
+        ("matmul", own_queries))]
 
 
 def check_refused(weft, folder, words, graph):
@@ -122,13 +123,13 @@ def main():
     parser.add_argument("worker")
     parser.add_argument("weft")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=72)
+    parser.add_argument("--count", type=int, default=112)
     o = parser.parse_args()
     failed, worker = 0, Worker(o.worker)
     with tempfile.TemporaryDirectory() as folder:
         for i in range(o.count):
             rs = np.random.RandomState(o.seed * 100003 + i)
-            kind = (MASKS[i % len(MASKS)], POSITIONS[i // len(MASKS) % len(POSITIONS)], ["", "gather", "slice"][rs.randint(3)])
+            kind = (MASKS[i % len(MASKS)], POSITIONS[i // len(MASKS) % len(POSITIONS)], rs.choice(POOLS))
             text = check(worker, os.path.join(folder, "m.onnx"), encoder(rs, *kind), rs)
             if text:
                 failed += 1

@@ -18,7 +18,7 @@ import numpy as np
 
 import text_families
 from packed import pack
-from text_models import LONGEST, MASKS, POSITIONS, encoder, make_inputs
+from text_models import LONGEST, MASKS, POOLS, POSITIONS, encoder, make_inputs
 from worker import Worker
 
 
@@ -81,7 +81,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for i in range(o.count):
             rs = np.random.RandomState(o.seed * 100003 + i)
-            base = encoder(rs, MASKS[i % len(MASKS)], POSITIONS[i // len(MASKS) % len(POSITIONS)], ["", "gather", "slice"][rs.randint(3)])
+            base = encoder(rs, MASKS[i % len(MASKS)], POSITIONS[i // len(MASKS) % len(POSITIONS)], rs.choice(POOLS))
             graphs, done = text_families.make(base, rs, rs.randint(1, 6))
             text, n = check(worker, folder, graphs, rs)
             models, together = models + len(graphs), together + n
