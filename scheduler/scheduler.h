@@ -30,6 +30,8 @@ typedef struct weft_fleet_device {
     uint64_t mem_bytes;    /* 0: as in the device table */
     double price_per_hour; /* of one device, dollars; 0: as in the device table */
     double bandwidth_gbps; /* peak of its memory, for interference; 0: not known */
+    /* Devices of each node, rack and zone, by weft_domain; 0: not divided. */
+    uint32_t per_domain[WEFT_DOMAINS];
 } weft_fleet_device;
 
 typedef struct weft_fleet {
@@ -50,7 +52,8 @@ typedef struct weft_demand {
     double slo_us;     /* 0: none */
     double rate_per_s; /* 0: one placement, which serves any load */
     weft_profile profile;
-    bool admit_by_slo; /* requests that would be late are refused; for the simulation */
+    bool admit_by_slo;  /* requests that would be late are refused; for the simulation */
+    weft_domain spread; /* it has to be in two of them; NONE: anywhere */
 } weft_demand;
 
 typedef struct weft_demands {
@@ -122,6 +125,7 @@ typedef struct weft_rules {
     double mem_reserve; /* part of each memory that stays free; at least 0, below 1 */
     double confidence;  /* that no execution takes longer than planned; 0: times as in profiles */
     weft_interference interference;
+    weft_domain survive; /* without any one of them every rate is still served; NONE: not asked */
     /* Rule `queue` only. */
     weft_arrival_kind arrivals;
     double quantile; /* of the requests that keep their SLO; 0: 0.99 */
@@ -432,6 +436,12 @@ typedef struct weft_explanation {
     size_t n_change;
     const weft_explain_family *family; /* those that have the model */
     size_t n_family;
+    /* Of the domains that the rules or the model ask for, else of nodes, if the plan has them: how
+     * many have the model, the one that has most of it, and its capacity without that one. */
+    weft_domain domain;
+    uint32_t n_domain;
+    const char *worst_domain;
+    double left_per_s;
 } weft_explanation;
 
 /* Explains the placements of a model (explain_plan.c). Changes that save devices are searched with

@@ -9,6 +9,19 @@
 
 #include <stdbool.h>
 
+/* What can fail as a whole, from small to large. */
+typedef enum weft_domain {
+    WEFT_DOMAIN_NONE,
+    WEFT_DOMAIN_NODE,
+    WEFT_DOMAIN_RACK,
+    WEFT_DOMAIN_ZONE
+} weft_domain;
+
+enum { WEFT_DOMAINS = WEFT_DOMAIN_ZONE + 1 };
+
+const char *weft_domain_name(weft_domain domain); /* "none", "node", "rack", "zone" */
+bool weft_domain_parse(const char *text, weft_domain *out);
+
 typedef struct weft_set_dim {
     const char *name;
     int64_t lo, hi;
@@ -64,6 +77,7 @@ typedef struct weft_set_model {
     double slo_us;       /* p99 latency target; 0: none */
     double rate_per_s;   /* expected requests per second; 0: not given */
     bool admit_by_slo;   /* the server refuses requests that it would answer after the SLO */
+    weft_domain spread;  /* it is to be in two of them; NONE: anywhere */
     const weft_set_dim *dim;
     size_t n_dim;
     const weft_set_value *value;

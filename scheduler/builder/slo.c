@@ -199,7 +199,8 @@ bool weft_rules__equal(const weft_rules *a, const weft_rules *b)
            a->isolated == b->isolated && a->oversubscribe == b->oversubscribe &&
            a->mem_reserve == b->mem_reserve && a->confidence == b->confidence &&
            a->arrivals == b->arrivals && a->quantile == b->quantile && a->burst == b->burst &&
-           a->host_us == b->host_us && weft_interference__equal(&a->interference, &b->interference);
+           a->host_us == b->host_us && a->survive == b->survive &&
+           weft_interference__equal(&a->interference, &b->interference);
 }
 
 bool weft_rules__allow_procs(const weft_rules *rules, uint32_t procs)

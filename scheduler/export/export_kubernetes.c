@@ -15,7 +15,7 @@
  * Nodes must have the label weft/device-type. The bundle is on a volume claim or in an image, which
  * is mounted read-only at the folder of the bundle. Probes ask a port of their own (--health),
  * which is answered under any load and needs no key. */
-#include "scheduler/export/export_int.h"
+#include "scheduler/export/yaml_words.h"
 
 #include "base/hash.h"
 
@@ -39,24 +39,6 @@ static const struct {
              {"metrics", "--metrics", true},
              {"health", "--health", false}};
 enum { PORTS = sizeof ports / sizeof ports[0] };
-
-#define put        weft_export_yaml__put
-#define put_number weft_export_yaml__put_number
-#define put_bool   weft_export_yaml__put_bool
-#define open_map   weft_export_yaml__open_map
-#define open_seq   weft_export_yaml__open_seq
-#define end_map    weft_export_yaml__end_map
-#define end_seq    weft_export_yaml__end_seq
-
-static const char *model_label(const export_ctx *ctx, const char *model)
-{
-    return weft_export__label(ctx->arena, model, 40);
-}
-
-static const char *model_key(const export_ctx *ctx, const char *model)
-{
-    return weft_arena_printf(ctx->arena, "model.weft/%s", model_label(ctx, model));
-}
 
 /* Leaves the metadata open. */
 static void open_object(weft_export_yaml *y, const char *api, const char *kind, const char *name)
@@ -248,7 +230,7 @@ static weft_err add_services(export_ctx *ctx)
     for (uint32_t i = 0; i < ctx->n_model; i++) {
         const char *name = weft_arena_printf(ctx->arena, "%s-model-%s", ctx->o.name, ctx->model[i]);
         write_service(&y, ctx, weft_export__label(ctx->arena, name, WEFT_EXPORT_LABEL_MAX),
-                      model_key(ctx, ctx->model[i]), "true");
+                      weft_export__model_key(ctx, ctx->model[i]), "true");
     }
     WEFT_TRY(add_file(ctx, &y, "services/services.yaml"));
     WEFT_TRY(add_network_policy(ctx));
@@ -486,7 +468,7 @@ static void write_labels(weft_export_yaml *y, const export_ctx *ctx, const expor
     for (uint32_t i = 0; i < ctx->n_model; i++)
         for (size_t k = 0; k < w->n_model; k++)
             if (strcmp(w->model[k], ctx->model[i]) == 0) {
-                put(y, model_key(ctx, ctx->model[i]), "true");
+                put(y, weft_export__model_key(ctx, ctx->model[i]), "true");
                 break;
             }
     if (queue)
@@ -510,93 +492,12 @@ static void write_claims(weft_export_yaml *y, const export_ctx *ctx, const expor
     end_seq(y);
 }
 
-/* Whether two groups, whose models are sorted, have one in common. */
-static bool share_model(const export_worker *a, const export_worker *b)
-{
-    size_t i = 0, k = 0;
-    while (i < a->n_model && k < b->n_model) {
-        int order = strcmp(a->model[i], b->model[k]);
-        if (order == 0)
-            return true;
-        *(order < 0 ? &i : &k) += 1;
-    }
-    return false;
-}
-
-/* The replicas of a group, on several nodes and in several zones. */
-static void write_spread(weft_export_yaml *y, const char *group)
-{
-    static const char *const domain[] = {"kubernetes.io/hostname", "topology.kubernetes.io/zone"};
-    open_seq(y, "topologySpreadConstraints");
-    for (size_t i = 0; i < sizeof domain / sizeof domain[0]; i++) {
-        weft_export_yaml__map(y);
-        put_number(y, "maxSkew", 1);
-        put(y, "topologyKey", domain[i]);
-        put(y, "whenUnsatisfiable", "ScheduleAnyway");
-        open_map(y, "labelSelector");
-        open_map(y, "matchLabels");
-        put(y, "weft/group", group);
-        end_map(y);
-        end_map(y);
-        end_map(y);
-    }
-    end_seq(y);
-}
-
-/* Other groups that serve one of the models of a group, on other nodes. */
-static void write_anti_affinity(weft_export_yaml *y, const export_ctx *ctx, const uint32_t *other,
-                                uint32_t n)
-{
-    open_map(y, "affinity");
-    open_map(y, "podAntiAffinity");
-    open_seq(y, "preferredDuringSchedulingIgnoredDuringExecution");
-    weft_export_yaml__map(y);
-    put_number(y, "weight", 100);
-    open_map(y, "podAffinityTerm");
-    put(y, "topologyKey", "kubernetes.io/hostname");
-    open_map(y, "labelSelector");
-    open_seq(y, "matchExpressions");
-    weft_export_yaml__map(y);
-    put(y, "key", "weft/group");
-    put(y, "operator", "In");
-    open_seq(y, "values");
-    for (uint32_t i = 0; i < n; i++)
-        weft_export_yaml__text(y, ctx->group[other[i]].name);
-    end_seq(y);
-    end_map(y);
-    end_seq(y);
-    end_map(y);
-    end_map(y);
-    end_map(y);
-    end_seq(y);
-    end_map(y);
-    end_map(y);
-}
-
-/* The workers of a model, apart from each other: a preference, since a demand that the cluster
- * cannot meet would keep planned workers from starting. */
-static void write_scheduling(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w)
-{
-    uint32_t *other = weft_arena_array(ctx->arena, ctx->n_group + 1, sizeof *other);
-    uint32_t n = 0;
-    open_map(y, "nodeSelector");
-    put(y, "weft/device-type", w->type);
-    end_map(y);
-    put_number(y, "terminationGracePeriodSeconds", GRACE_S);
-    if (ctx->group[w->group].n > 1)
-        write_spread(y, ctx->group[w->group].name);
-    for (uint32_t i = 0; i < ctx->n_group; i++)
-        if (i != w->group && share_model(w, &ctx->worker[ctx->group[i].first]))
-            other[n++] = i;
-    if (n > 0)
-        write_anti_affinity(y, ctx, other, n);
-}
-
 static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w, style how)
 {
     const uint32_t port[PORTS] = {ctx->o.port, ctx->o.port + 1, ctx->o.port + 2, ctx->o.port + 3};
     open_map(y, "spec");
-    write_scheduling(y, ctx, w);
+    put_number(y, "terminationGracePeriodSeconds", GRACE_S);
+    weft_export__write_scheduling(y, ctx, w);
     open_map(y, "securityContext");
     put_bool(y, "runAsNonRoot", true);
     put_number(y, "runAsUser", 1000);
@@ -801,7 +702,8 @@ static void write_inference(weft_export_yaml *y, const export_ctx *ctx, const ex
     open_map(y, "predictor");
     put_number(y, "minReplicas", g->n);
     put_number(y, "maxReplicas", g->n);
-    write_scheduling(y, ctx, w);
+    put_number(y, "terminationGracePeriodSeconds", GRACE_S);
+    weft_export__write_scheduling(y, ctx, w);
     open_map(y, "model");
     open_map(y, "modelFormat");
     put(y, "name", "weft");

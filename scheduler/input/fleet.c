@@ -9,8 +9,9 @@
  *       count: 2
  *       price: 2.99        # of one device, dollars an hour; default: the device table
  *       mem: 80GiB         # default: the device table
- *       mig: true          # may be split into MIG instances
- *       mps: true          # may be split into MPS shares */
+ *       per_node: 8        # devices of a node, a rack and a zone, each a multiple of the one
+ * before; per_rack: 32       #   default: the fleet does not say per_zone: 128 mig: true          #
+ * may be split into MIG instances mps: true          # may be split into MPS shares */
 #include "scheduler/input/input.h"
 #include "scheduler/input/yaml_int.h"
 
@@ -27,6 +28,7 @@ typedef struct raw_device {
     uint32_t *slices;
     uint32_t n_slices;
     double price;
+    uint32_t per_node, per_rack, per_zone;
     int mig, mps;
 } raw_device;
 
@@ -54,6 +56,9 @@ static const cyaml_schema_field_t device_fields[] = {
      .count_size = sizeof(uint32_t),
      .value = {CYAML_VALUE_SEQUENCE(OPT, uint32_t, &slice_schema, 1, WEFT_FLEET_CORES_MAX)}},
     CYAML_FIELD_FLOAT("price", CYAML_FLAG_OPTIONAL, raw_device, price),
+    CYAML_FIELD_UINT("per_node", CYAML_FLAG_OPTIONAL, raw_device, per_node),
+    CYAML_FIELD_UINT("per_rack", CYAML_FLAG_OPTIONAL, raw_device, per_rack),
+    CYAML_FIELD_UINT("per_zone", CYAML_FLAG_OPTIONAL, raw_device, per_zone),
     CYAML_FIELD_STRING_PTR("mem", OPT, raw_device, mem, 1, 32),
     CYAML_FIELD_ENUM("mig", CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, raw_device, mig, bool_words,
                      2),
@@ -100,6 +105,29 @@ static weft_err check_cpu(const raw_device *raw, weft_where where, weft_diag *di
     return WEFT_ERR_OK;
 }
 
+/* Without per_node each device is a node. */
+static weft_err read_domains(const raw_device *raw, weft_where where, weft_diag *diag,
+                             uint32_t *out)
+{
+    uint32_t last = raw->per_node;
+    out[WEFT_DOMAIN_NODE] = raw->per_node;
+    out[WEFT_DOMAIN_RACK] = raw->per_rack;
+    out[WEFT_DOMAIN_ZONE] = raw->per_zone;
+    if (!last && (raw->per_rack || raw->per_zone))
+        last = out[WEFT_DOMAIN_NODE] = 1;
+    if (last > WEFT_LOCATION_GPU_MAX + 1)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where, "per_node: must be at most %d, not %u",
+                               WEFT_LOCATION_GPU_MAX + 1, last);
+    for (int d = WEFT_DOMAIN_RACK; d < WEFT_DOMAINS; d++) {
+        if (out[d] && out[d] % last != 0)
+            return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                   "per_%s: %u is no multiple of %u, which the smaller domain has",
+                                   weft_domain_name((weft_domain)d), out[d], last);
+        last = out[d] ? out[d] : last;
+    }
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *diag,
                             weft_fleet_device *out)
 {
@@ -125,6 +153,7 @@ static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *
     if (raw->mem && (!weft_parse_bytes(raw->mem, &row.mem_bytes) || row.mem_bytes == 0))
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mem: '%s' is not a size such as 80GiB",
                                raw->mem);
+    WEFT_TRY(read_domains(raw, where, diag, row.per_domain));
     if (strcmp(raw->type, "cpu") == 0)
         WEFT_TRY(check_cpu(raw, where, diag));
     else if (raw->cores || raw->n_slices)

@@ -55,6 +55,14 @@ enum { WEFT_LOCATION_NAME_MAX = 63, WEFT_LOCATION_GPU_MAX = 1023 };
 /* Whether a text can name a node, a rack, a zone or a worker: lower-case letters, digits, '-' and
  * '.', beginning with a letter. */
 bool weft_location__is_name(const char *text);
+/* The name of a location's domain; NULL: none. */
+const char *weft_location__domain(const weft_location *at, weft_domain level);
+/* Where the i-th device of a row is; zeroes: the fleet does not say. The texts live in the arena.
+ */
+weft_location weft_fleet__location(const weft_fleet_device *row, uint32_t i, weft_arena *arena);
+/* Whether a device of the row is there. */
+bool weft_fleet__has_location(const weft_fleet_device *row, const weft_location *at,
+                              weft_arena *arena);
 
 /* -- Demands (demands.c) ---------------------------------------------------------------------- */
 

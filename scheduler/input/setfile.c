@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct raw_model {
-    char *name, *file, *profile, *slo, *rate, *admission;
+    char *name, *file, *profile, *slo, *rate, *admission, *spread;
     char **heads;
     uint32_t n_heads;
 } raw_model;
@@ -62,6 +62,7 @@ static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("slo", OPT, raw_model, slo, 1, 64),
     CYAML_FIELD_STRING_PTR("rate", OPT, raw_model, rate, 1, 64),
     CYAML_FIELD_STRING_PTR("admission", OPT, raw_model, admission, 1, 64),
+    CYAML_FIELD_STRING_PTR("spread", OPT, raw_model, spread, 1, 64),
     {.key = "heads",
      .data_offset = offsetof(raw_model, heads),
      .count_offset = offsetof(raw_model, n_heads),
@@ -309,6 +310,9 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
                                "model has neither 'file' nor 'heads' nor 'profile'");
     WEFT_TRY(read_target(rd, where, raw->slo, raw->rate, &model.slo_us, &model.rate_per_s));
     WEFT_TRY(read_admission(rd, where, raw->admission, &model));
+    if (raw->spread && !weft_domain_parse(raw->spread, &model.spread))
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "spread: '%s' is not node, rack or zone", raw->spread);
     model.file = resolve_path(rd, raw->file);
     model.profile = resolve_path(rd, raw->profile);
     WEFT_TRY(read_dims(rd, node, &model));

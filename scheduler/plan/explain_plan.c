@@ -511,6 +511,22 @@ static void list_families(explainer *e, const weft_problem *given, const char *m
     e->out.n_family = list.len;
 }
 
+/* Over which failure domains the model is. */
+static void describe_domains(explainer *e)
+{
+    weft_domain level =
+        e->plan->rules.survive > e->d->spread ? e->plan->rules.survive : e->d->spread;
+    if (level == WEFT_DOMAIN_NONE)
+        level = WEFT_DOMAIN_NODE;
+    weft_domain_use use = weft_plan__domain_use(e->plan, e->d->model, level, e->arena);
+    if (use.n == 0)
+        return;
+    e->out.domain = level;
+    e->out.n_domain = use.n;
+    e->out.worst_domain = use.worst;
+    e->out.left_per_s = use.left_per_s;
+}
+
 weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
                            const weft_policy *policy, const char *model, weft_arena *arena,
                            weft_diag *diag, weft_explanation *out)
@@ -539,6 +555,7 @@ weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
     list_options(&e);
     list_changes(&e);
     list_families(&e, problem, model);
+    describe_domains(&e);
     *out = e.out;
     return WEFT_ERR_OK;
 }

@@ -29,33 +29,6 @@ typedef struct choice {
     double device_bound, cost_bound; /* the least of all sets that were tried */
 } choice;
 
-double weft_plan__busy(const weft_plan *plan)
-{
-    double sum = 0;
-    for (size_t i = 0; i < plan->n; i++) {
-        const weft_placement *p = &plan->at[i];
-        sum += p->capacity_per_s > 0 ? p->share * p->rate_per_s / p->capacity_per_s : 0;
-    }
-    return sum;
-}
-
-/* -1, 0, 1; numbers that differ by rounding only are equal. */
-static int compare(double a, double b)
-{
-    double room = 1e-6 * (a > b ? a : b);
-    return a < b - room ? -1 : a > b + room;
-}
-
-static bool is_better(const weft_plan *a, const weft_plan *b, weft_goal goal)
-{
-    int order = goal == WEFT_GOAL_GOODPUT  ? compare(b->goodput_per_s, a->goodput_per_s)
-                : goal == WEFT_GOAL_CARBON ? compare(a->power_w, b->power_w)
-                                           : 0;
-    order = order ? order : compare(a->cost_per_hour, b->cost_per_hour);
-    order = order ? order : compare(a->gpus, b->gpus);
-    return (order ? order : compare(weft_plan__busy(a), weft_plan__busy(b))) < 0;
-}
-
 /* Lowers the bounds to those of one set of families: its plan's, or, if it has none, those of any
  * plan. */
 static void lower_bounds(choice *c, const weft_problem *grouped, const weft_plan *plan)
@@ -90,7 +63,8 @@ static bool try_families(choice *c, const weft_family **chosen, size_t n)
         unheard ? policy->place(state, &grouped, c->arena, unheard, &plan) : WEFT_ERR_NOMEM;
     weft_diag_destroy(unheard);
     lower_bounds(c, &grouped, err == WEFT_ERR_OK ? &plan : NULL);
-    if (err != WEFT_ERR_OK || (c->found && !is_better(&plan, &c->best, c->problem->goal)))
+    if (err != WEFT_ERR_OK ||
+        (c->found && !weft_plan__is_better(&plan, &c->best, c->problem->goal)))
         return false;
     c->found = true;
     c->best = plan;
@@ -204,6 +178,8 @@ weft_err weft_plan_decide(const weft_policy *policy, void *state, const weft_pro
     bool assign = !(policy->splits & WEFT_SPLIT_VARIANTS);
     WEFT_TRY(weft_policy_check(policy, problem->options, diag));
     WEFT_TRY(weft_apps__resolve(problem, assign, arena, diag, &asked));
+    if (weft_plan__apart(&asked) != WEFT_DOMAIN_NONE)
+        return weft_plan__decide_apart(policy, &asked, arena, diag, out);
     choice c = {.policy = policy, .problem = &asked, .arena = arena};
     grouped = asked;
     if (asked.n_family > 0)

@@ -25,6 +25,8 @@
  * - latency: the latency rule of slo.c holds
  * - interference: rate and latency also hold with the slow-down by all neighbours. Reported only
  *   where the rule holds without neighbours
+ * - place, spread, survive: locations are those of the fleet, and failures of domains leave enough
+ *   (check_domains.c)
  * - isolation: if the rules require it, no two models share a slice or an instance
  * - objective: devices, cost, goodput, power, lower bound and the numbers of each placement are the
  *   computed ones
@@ -602,6 +604,7 @@ static void check_plan(check *c)
         i = end;
     }
     check_totals(c, n_device);
+    c->violations += weft_plan__check_domains(c->plan, c->problem, c->arena, c->diag);
 }
 
 weft_err weft_plan_check(const weft_plan *plan, const weft_problem *problem, weft_diag *diag)

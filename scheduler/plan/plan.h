@@ -16,6 +16,32 @@ int weft_placement__compare(const weft_placement *p, const weft_placement *q);
  * plans counts them; UINT32_MAX: none. */
 uint32_t *weft_plan__match(const weft_plan *before, const weft_plan *after, weft_arena *arena);
 
+/* Whether a plan is better than another for a goal, then by cost, devices and load. */
+bool weft_plan__is_better(const weft_plan *a, const weft_plan *b, weft_goal goal);
+
+/* The largest failure domain that rules or demands ask about; NONE: none. */
+weft_domain weft_plan__apart(const weft_problem *problem);
+/* A plan by a policy for such a problem, whose apps are resolved (plan_apart.c). UNSUP: the policy
+ * cannot. */
+WEFT_MUST_USE weft_err weft_plan__decide_apart(const weft_policy *policy,
+                                               const weft_problem *problem, weft_arena *arena,
+                                               weft_diag *diag, weft_plan *out);
+
+/* A model over the failure domains of one kind. */
+typedef struct weft_domain_use {
+    uint32_t n;        /* domains that have it */
+    bool nowhere;      /* some placement is in none */
+    const char *worst; /* the domain with most of its capacity */
+    double rate_per_s, capacity_per_s;
+    double left_per_s; /* its capacity without that domain */
+} weft_domain_use;
+
+weft_domain_use weft_plan__domain_use(const weft_plan *plan, const char *model, weft_domain level,
+                                      weft_arena *arena);
+/* Reports what a plan breaks of locations, `spread` and `survive`; returns how much. */
+uint32_t weft_plan__check_domains(const weft_plan *plan, const weft_problem *problem,
+                                  weft_arena *arena, weft_diag *diag);
+
 /* What plans cost and moves are worth, in the unit of the problem's goal: "gCO2", "$" or "devices"
  * (plan_price.c). */
 const char *weft_plan__unit(const weft_plan *now, const weft_plan *next,

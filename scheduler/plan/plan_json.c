@@ -87,6 +87,8 @@ static json_t *demands_to_json(const weft_demands *demands)
         json_object_set_new(o, "model", json_string(sorted[i]->model));
         json_object_set_new(o, "slo_us", number(sorted[i]->slo_us));
         json_object_set_new(o, "rate_per_s", number(sorted[i]->rate_per_s));
+        if (sorted[i]->spread != WEFT_DOMAIN_NONE)
+            json_object_set_new(o, "spread", json_string(weft_domain_name(sorted[i]->spread)));
         json_array_append_new(list, o);
     }
     free(sorted);
@@ -136,6 +138,8 @@ static json_t *rules_to_json(const weft_rules *rules)
         json_object_set_new(o, "confidence", number(rules->confidence));
     if (weft_interference__any(&rules->interference))
         json_object_set_new(o, "interference", interference_to_json(&rules->interference));
+    if (rules->survive != WEFT_DOMAIN_NONE)
+        json_object_set_new(o, "survive", json_string(weft_domain_name(rules->survive)));
     if (rules->latency != WEFT_RULE_QUEUE)
         return o;
     json_object_set_new(o, "arrivals", json_string(weft_arrival_kind_name(rules->arrivals)));
@@ -338,12 +342,25 @@ static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)
     return WEFT_ERR_OK;
 }
 
+/* NONE if there is no such key. */
+static weft_err read_domain(const reader *rd, const json_t *o, const char *key, weft_domain *out)
+{
+    const char *text;
+    *out = WEFT_DOMAIN_NONE;
+    if (!json_object_get(o, key))
+        return WEFT_ERR_OK;
+    WEFT_TRY(read_text(rd, o, key, 16, &text));
+    return weft_domain_parse(text, out) ? WEFT_ERR_OK : fail(rd, key, "is not node, rack or zone");
+}
+
 static weft_err check_model(const reader *rd, const json_t *o)
 {
-    static const char *const keys[] = {"model", "slo_us", "rate_per_s"};
+    static const char *const keys[] = {"model", "slo_us", "rate_per_s", "?spread"};
     const char *name;
+    weft_domain spread;
     double x;
-    WEFT_TRY(check_keys(rd, o, keys, 3));
+    WEFT_TRY(check_keys(rd, o, keys, 4));
+    WEFT_TRY(read_domain(rd, o, "spread", &spread));
     WEFT_TRY(read_text(rd, o, "model", 128, &name));
     if (!weft_set_name_valid(name))
         return fail(rd, "model", "is not a model name");
@@ -399,8 +416,9 @@ static weft_err read_interference(const reader *rd, const json_t *o, weft_interf
 static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
 {
     static const char *const keys[] = {
-        "latency",     "whole_ms",  "procs_max", "isolated", "oversubscribe", "mem_reserve",
-        "?confidence", "?arrivals", "?quantile", "?burst",   "?host_us",      "?interference"};
+        "latency",     "whole_ms",      "procs_max", "isolated",  "oversubscribe",
+        "mem_reserve", "?confidence",   "?arrivals", "?quantile", "?burst",
+        "?host_us",    "?interference", "?survive"};
     const char *text;
     WEFT_TRY(check_keys(rd, o, keys, sizeof keys / sizeof keys[0]));
     WEFT_TRY(read_text(rd, o, "latency", 16, &text));
@@ -412,6 +430,7 @@ static weft_err read_rules(const reader *rd, const json_t *o, weft_rules *out)
     WEFT_TRY(read_bool(rd, o, "oversubscribe", &out->oversubscribe));
     WEFT_TRY(read_number(rd, o, "mem_reserve", &out->mem_reserve));
     WEFT_TRY(read_optional(rd, o, "confidence", &out->confidence));
+    WEFT_TRY(read_domain(rd, o, "survive", &out->survive));
     WEFT_TRY(read_optional(rd, o, "quantile", &out->quantile));
     WEFT_TRY(read_optional(rd, o, "burst", &out->burst));
     WEFT_TRY(read_optional(rd, o, "host_us", &out->host_us));
@@ -534,6 +553,10 @@ weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *f
             d[i] = (weft_demand){.model = weft_arena_strdup(arena, name),
                                  .slo_us = json_number_value(slo),
                                  .rate_per_s = json_number_value(rate)};
+        const char *spread = json_string_value(json_object_get(o, "spread"));
+        if (spread && !weft_domain_parse(spread, &d[i].spread))
+            err = weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                                  "models[%zu]: spread is not node, rack or zone", i);
     }
     json_decref(root);
     WEFT_TRY(err);

@@ -41,3 +41,30 @@ double weft_plan__slice_price(const weft_plan *next, const weft_placement *p,
         return hours * weft_plan__price(next, problem, unit) / fmax(1, next->gpus);
     return strcmp(unit, "$") == 0 ? hours * price_of(problem, p->type) : hours;
 }
+
+double weft_plan__busy(const weft_plan *plan)
+{
+    double sum = 0;
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_placement *p = &plan->at[i];
+        sum += p->capacity_per_s > 0 ? p->share * p->rate_per_s / p->capacity_per_s : 0;
+    }
+    return sum;
+}
+
+/* -1, 0, 1; numbers that differ by rounding only are equal. */
+static int compare(double a, double b)
+{
+    double room = 1e-6 * (a > b ? a : b);
+    return a < b - room ? -1 : a > b + room;
+}
+
+bool weft_plan__is_better(const weft_plan *a, const weft_plan *b, weft_goal goal)
+{
+    int order = goal == WEFT_GOAL_GOODPUT  ? compare(b->goodput_per_s, a->goodput_per_s)
+                : goal == WEFT_GOAL_CARBON ? compare(a->power_w, b->power_w)
+                                           : 0;
+    order = order ? order : compare(a->cost_per_hour, b->cost_per_hour);
+    order = order ? order : compare(a->gpus, b->gpus);
+    return (order ? order : compare(weft_plan__busy(a), weft_plan__busy(b))) < 0;
+}

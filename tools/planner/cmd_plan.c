@@ -168,6 +168,14 @@ static int take_arrivals(void *at, const weft_verb *verb, char *arg)
     return 0;
 }
 
+static int take_survive(void *at, const weft_verb *verb, char *arg)
+{
+    (void)verb;
+    weft_rules *rules = at;
+    weft_domain_parse(arg, &rules->survive);
+    return 0;
+}
+
 static int take_host(void *at, const weft_verb *verb, char *arg)
 {
     weft_rules *rules = at;

@@ -15,7 +15,7 @@ enum { PLAN_BYTES_MAX = 256 << 20, THEN_MAX = 256 };
 
 typedef struct options {
     const char *plan, *set, *fleet, *trace, *carbon, *over_time;
-    const char *then_plan[THEN_MAX];
+    const char *then_plan[THEN_MAX], *lost[THEN_MAX]; /* of each later plan one of both */
     weft_sim_later later[THEN_MAX];
     size_t n_later;
     bool json, arrivals_given;
@@ -70,6 +70,7 @@ static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs 
                                   .slo_us = model->slo_us,
                                   .rate_per_s = model->rate_per_s,
                                   .admit_by_slo = model->admit_by_slo,
+                                  .spread = model->spread,
                                   .profile = weft_interference_times(
                                       &profile[i], &in->problem.rules.interference, arena)};
     }
@@ -103,6 +104,32 @@ static void find_power(options *o, inputs *in, weft_arena *arena)
     o->sim.power = power;
 }
 
+static bool is_there(const weft_location *at, const char *name)
+{
+    const char *domain[] = {at->node, at->rack, at->zone};
+    for (size_t i = 0; i < sizeof domain / sizeof domain[0]; i++)
+        if (domain[i] && strcmp(domain[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* What is left of a plan without a failure domain. */
+static weft_err lose(const weft_plan *plan, const char *name, weft_arena *arena, weft_diag *diag,
+                     weft_plan *out)
+{
+    weft_plan rest = *plan;
+    rest.at = weft_arena_array(arena, plan->n + 1, sizeof *rest.at);
+    rest.n = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        if (!is_there(&plan->at[i].where, name))
+            rest.at[rest.n++] = plan->at[i];
+    if (rest.n == plan->n)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = name},
+                               "the plan has no such node, rack or zone");
+    *out = rest;
+    return WEFT_ERR_OK;
+}
+
 static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inputs *in)
 {
     WEFT_TRY(read_plan(o->plan, arena, diag, &in->plan, &in->demands));
@@ -117,7 +144,10 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
         WEFT_TRY(read_set(o, arena, diag, in));
     for (size_t i = 0; i < o->n_later; i++) {
         weft_plan *plan = weft_arena_array(arena, 1, sizeof *plan);
-        WEFT_TRY(read_plan(o->then_plan[i], arena, diag, plan, NULL));
+        if (o->lost[i])
+            WEFT_TRY(lose(i ? o->later[i - 1].plan : &in->plan, o->lost[i], arena, diag, plan));
+        else
+            WEFT_TRY(read_plan(o->then_plan[i], arena, diag, plan, NULL));
         o->later[i].plan = plan;
     }
     if (o->carbon) {
@@ -312,10 +342,9 @@ static int take_policy(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
 }
 
-/* "90s=plan2.json" */
-static int take_then(void *at, const weft_verb *verb, char *arg)
+/* "90s=VALUE" of a later plan; NULL: it is something else. */
+static const char *add_later(options *o, char *arg)
 {
-    options *o = at;
     char *equals = strchr(arg, '=');
     double us = 0;
     if (equals)
@@ -324,10 +353,30 @@ static int take_then(void *at, const weft_verb *verb, char *arg)
     if (equals)
         *equals = '=';
     if (!ok)
+        return NULL;
+    o->later[o->n_later++].at_s = us / 1e6;
+    return equals + 1;
+}
+
+static int take_then(void *at, const weft_verb *verb, char *arg)
+{
+    options *o = at;
+    const char *plan = add_later(o, arg);
+    if (!plan)
         return weft_tool_usage(verb, "--then takes TIME=PLAN.json, at most %d times, not '%s'",
                                THEN_MAX, arg);
-    o->then_plan[o->n_later] = equals + 1;
-    o->later[o->n_later++].at_s = us / 1e6;
+    o->then_plan[o->n_later - 1] = plan;
+    return 0;
+}
+
+static int take_lose(void *at, const weft_verb *verb, char *arg)
+{
+    options *o = at;
+    const char *name = add_later(o, arg);
+    if (!name)
+        return weft_tool_usage(verb, "--lose takes TIME=NAME, at most %d times, not '%s'", THEN_MAX,
+                               arg);
+    o->lost[o->n_later - 1] = name;
     return 0;
 }
 

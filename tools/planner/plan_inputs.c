@@ -163,6 +163,7 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
                                   .slo_us = model->slo_us,
                                   .rate_per_s = model->rate_per_s,
                                   .admit_by_slo = model->admit_by_slo,
+                                  .spread = model->spread,
                                   .profile = profile[i]};
     }
     weft_tool_families families = {0};

@@ -448,6 +448,12 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
         json_object_set_new(root, "options", options_json(e));
         json_object_set_new(root, "changes", changes_json(e));
         json_object_set_new(root, "families", families_json(e));
+        if (e->n_domain > 0) {
+            json_object_set_new(root, "domain", json_string(weft_domain_name(e->domain)));
+            json_object_set_new(root, "domains", json_integer(e->n_domain));
+            json_object_set_new(root, "worst_domain", json_string(e->worst_domain));
+            set_number(root, "left_per_s", e->left_per_s);
+        }
         print_json(root);
         return;
     }
@@ -466,6 +472,10 @@ void weft_tool_plan_print_explanation(const weft_explanation *e, bool json)
         print_names("; beside ", place->beside, place->n_beside);
         putchar('\n');
     }
+    if (e->n_domain > 0)
+        printf("  in %u %s%s; without %s it can serve %.6g/s\n", e->n_domain,
+               weft_domain_name(e->domain), e->n_domain == 1 ? "" : "s", e->worst_domain,
+               e->left_per_s);
     if (e->n_family > 0)
         printf("\nfamilies\n");
     for (size_t i = 0; i < e->n_family; i++)

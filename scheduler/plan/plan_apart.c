@@ -1,0 +1,345 @@
+/* Plans whose models keep their rates when a failure domain is lost, by any policy.
+ *
+ * The domains of the level in question (nodes, racks or zones) are dealt out to sides, and the
+ * policy plans each side as a problem of its own, with the part of the rates that the side gets:
+ *
+ * - a model that has to survive the loss of a domain gets r / (k - 1) on each of k sides: without
+ * any one of them the others carry r. A domain is in one side only. k is what needs the fewest
+ * slices of the model's best kind: 2 for small models, more for large ones, whose spare capacity is
+ * then 1 / (k - 1) of their rate
+ * - a model that only has to be in two domains gets r / 2 on each of two sides
+ * - any other is on one side
+ *
+ * Sides are chosen by their load so far, and their number is tried: the best plan stays. Afterwards
+ * each model's rate is divided over all its placements in proportion, and each device gets a place
+ * of its side, devices that are split in one way together on nodes as far as there are enough.
+ *
+ * The bounds of the plan are those without failures. Not the least plan: sides are fixed before the
+ * policy plans, and a model that rounds up does so on each of its sides. */
+#include "scheduler/builder/builder.h"
+#include "scheduler/plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDES_MAX = 8, MANY_MODELS = 200 };
+
+typedef struct apart {
+    const weft_policy *policy;
+    const weft_problem *problem;
+    weft_arena *arena;
+    weft_diag *diag;
+    weft_domain level;
+    weft_option_table table;
+    weft_demand_index index;
+} apart;
+
+/* -- What is asked for ------------------------------------------------------------------------- */
+
+static weft_domain larger(weft_domain a, weft_domain b)
+{
+    return a > b ? a : b;
+}
+
+weft_domain weft_plan__apart(const weft_problem *problem)
+{
+    weft_domain level = problem->rules.survive;
+    for (size_t i = 0; i < problem->demands->n; i++)
+        level = larger(level, problem->demands->at[i].spread);
+    return level;
+}
+
+static weft_err refuse(const apart *a, const char *why)
+{
+    return weft_diag_error(a->diag, WEFT_ERR_UNSUP, (weft_where){.item = a->policy->name},
+                           "cannot plan for failures of a %s: %s", weft_domain_name(a->level), why);
+}
+
+static weft_err check_problem(const apart *a)
+{
+    const weft_problem *p = a->problem;
+    uint32_t most = 0;
+    for (size_t i = 0; i < p->fleet->n_device; i++) {
+        const weft_fleet_device *row = &p->fleet->device[i];
+        uint32_t per = row->per_domain[a->level];
+        if (!per)
+            return weft_diag_error(a->diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = p->fleet->file, .item = row->type},
+                                   "the fleet does not say how many devices a %s has (per_%s)",
+                                   weft_domain_name(a->level), weft_domain_name(a->level));
+        most = row->count > per ? most + 1 : most;
+    }
+    if (a->policy->state_size > 0)
+        return refuse(a, "it keeps a state from plan to plan");
+    if (p->n_app > 0)
+        return refuse(a, "it chooses the variants of apps itself");
+    if (p->goal != WEFT_GOAL_COST)
+        return refuse(a, "every rate has to be served, which the goal does not ask for");
+    if (weft_interference__any(&p->rules.interference))
+        return refuse(a, "interference after a failure is not known");
+    if (most == 0)
+        return weft_diag_error(a->diag, WEFT_ERR_INFEASIBLE, (weft_where){.file = p->fleet->file},
+                               "no device type is in more than one %s", weft_domain_name(a->level));
+    return WEFT_ERR_OK;
+}
+
+/* -- Sides of a model -------------------------------------------------------------------------- */
+
+/* Requests per second of the slice of a demand that needs the least of a device for each. */
+static double best_capacity(const apart *a, uint32_t d, double *need)
+{
+    double best = 0;
+    *need = HUGE_VAL;
+    for (uint32_t i = 0; i < a->table.n_option[d]; i++) {
+        const weft_option *o = &a->table.option[d][i];
+        if (o->peak_per_s > 0 && o->spec.weight / o->peak_per_s < *need) {
+            *need = o->spec.weight / o->peak_per_s;
+            best = o->peak_per_s;
+        }
+    }
+    return best;
+}
+
+/* How many of n sides a demand is on. */
+static uint32_t count_sides(const apart *a, const weft_demand *d, double capacity, uint32_t n)
+{
+    if (a->problem->rules.survive == WEFT_DOMAIN_NONE)
+        return d->spread == WEFT_DOMAIN_NONE ? 1 : 2;
+    uint32_t best = 2;
+    double least = HUGE_VAL;
+    for (uint32_t k = 2; k <= n; k++) {
+        double slices = capacity > 0 ? k * fmax(1, ceil(d->rate_per_s / (k - 1) / capacity)) : k;
+        if (slices < least) {
+            least = slices;
+            best = k;
+        }
+    }
+    return best;
+}
+
+typedef struct side {
+    weft_demand *demand;
+    weft_demands demands;
+    weft_fleet fleet;
+    double load; /* devices' worth */
+    weft_plan plan;
+} side;
+
+static void deal_demands(const apart *a, side *s, uint32_t n)
+{
+    const weft_demands *all = a->problem->demands;
+    for (size_t i = 0; i < all->n; i++) {
+        uint32_t d = a->index.by_name[i];
+        const weft_demand *demand = &all->at[d];
+        double need, capacity = best_capacity(a, d, &need);
+        uint32_t k = count_sides(a, demand, capacity, n);
+        bool survives = a->problem->rules.survive != WEFT_DOMAIN_NONE;
+        double rate = demand->rate_per_s / (survives ? k - 1 : k);
+        bool taken[SIDES_MAX] = {false};
+        for (; k > 0; k--) {
+            uint32_t least = n;
+            for (uint32_t j = 0; j < n; j++)
+                if (!taken[j] && (least == n || s[j].load < s[least].load))
+                    least = j;
+            taken[least] = true;
+            s[least].load += isfinite(need) ? fmax(rate, capacity) * need : 0;
+            weft_demand part = *demand;
+            part.rate_per_s = rate;
+            s[least].demand[s[least].demands.n++] = part;
+        }
+    }
+}
+
+/* -- Places ------------------------------------------------------------------------------------ */
+
+static uint32_t side_of(const apart *a, const weft_fleet_device *row, uint32_t i, uint32_t n)
+{
+    return i / row->per_domain[a->level] % n;
+}
+
+static void deal_devices(const apart *a, side *s, uint32_t n)
+{
+    const weft_fleet *fleet = a->problem->fleet;
+    for (uint32_t j = 0; j < n; j++) {
+        weft_fleet_device *row = weft_arena_array(a->arena, fleet->n_device, sizeof *row);
+        s[j].fleet = (weft_fleet){.file = fleet->file, .device = row};
+        for (size_t r = 0; r < fleet->n_device; r++) {
+            weft_fleet_device one = fleet->device[r];
+            one.count = 0;
+            for (uint32_t i = 0; i < fleet->device[r].count; i++)
+                one.count += side_of(a, &fleet->device[r], i, n) == j;
+            if (one.count > 0)
+                row[s[j].fleet.n_device++] = one;
+        }
+    }
+}
+
+/* A device of a side's plan. */
+typedef struct placed {
+    uint32_t device;
+    int kind; /* how it is split */
+    const weft_fleet_device *row;
+    weft_location where;
+} placed;
+
+static int order_placed(const void *x, const void *y)
+{
+    const placed *p = x, *q = y;
+    int order = strcmp(p->row->type, q->row->type);
+    if (order)
+        return order;
+    if (p->kind != q->kind)
+        return p->kind < q->kind ? -1 : 1;
+    return (p->device > q->device) - (p->device < q->device);
+}
+
+static int kind_of(const weft_placement *p)
+{
+    return p->mig_start >= 0 ? 2 : strchr(p->slice, '%') ? 1 : 0;
+}
+
+/* The next device of a side in its row from *at on; those before are taken. */
+static uint32_t next_of_side(const apart *a, const weft_fleet_device *row, uint32_t at, uint32_t j,
+                             uint32_t n)
+{
+    while (at < row->count && side_of(a, row, at, n) != j)
+        at++;
+    return at;
+}
+
+/* Gives the devices of one type, from first to end, places of side j. */
+static void place_type(const apart *a, placed *d, uint32_t n_d, uint32_t j, uint32_t n)
+{
+    const weft_fleet_device *row = d->row;
+    uint32_t at = 0, per_node = row->per_domain[WEFT_DOMAIN_NODE];
+    for (uint32_t i = 0; i < n_d; i++) {
+        at = next_of_side(a, row, at, j, n);
+        if (i > 0 && d[i].kind != d[i - 1].kind && at % per_node != 0) {
+            uint32_t skip = at + per_node - at % per_node, left = 0;
+            for (uint32_t k = skip; k < row->count; k++)
+                left += side_of(a, row, k, n) == j;
+            at = left >= n_d - i ? next_of_side(a, row, skip, j, n) : at;
+        }
+        d[i].where = weft_fleet__location(row, at++, a->arena);
+    }
+}
+
+/* Adds the placements of side j to a plan, behind `n_device` devices. Returns their number with
+ * those of the side. */
+static uint32_t add_side(const apart *a, const side *s, uint32_t j, uint32_t n, uint32_t n_device,
+                         weft_plan *out)
+{
+    uint32_t gpus = 0;
+    for (size_t i = 0; i < s->plan.n; i++)
+        gpus = s->plan.at[i].device + 1 > gpus ? s->plan.at[i].device + 1 : gpus;
+    placed *d = weft_arena_array(a->arena, gpus + 1, sizeof *d);
+    weft_location *where = weft_arena_array(a->arena, gpus + 1, sizeof *where);
+    for (size_t i = 0; i < s->plan.n; i++) {
+        const weft_placement *p = &s->plan.at[i];
+        d[p->device] = (placed){.device = p->device,
+                                .kind = kind_of(p),
+                                .row = weft_fleet__row(a->problem->fleet, p->type)};
+    }
+    if (gpus > 0)
+        qsort(d, gpus, sizeof *d, order_placed);
+    for (uint32_t i = 0, end; i < gpus; i = end) {
+        for (end = i; end < gpus && d[end].row == d[i].row;)
+            end++;
+        place_type(a, &d[i], end - i, j, n);
+    }
+    for (uint32_t i = 0; i < gpus; i++)
+        where[d[i].device] = d[i].where;
+    for (size_t i = 0; i < s->plan.n; i++) {
+        weft_placement p = s->plan.at[i];
+        p.where = where[p.device];
+        p.device += n_device;
+        out->at[out->n++] = p;
+    }
+    return n_device + gpus;
+}
+
+/* -- Plans ------------------------------------------------------------------------------------- */
+
+/* Divides the rate of each model over its placements as its sides have it. */
+static void scale_rates(const apart *a, weft_plan *plan)
+{
+    double *sum = weft_arena_array(a->arena, a->problem->demands->n + 1, sizeof *sum);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < plan->n; i++) {
+            weft_placement *p = &plan->at[i];
+            uint32_t d = weft_demands__find(&a->index, p->model);
+            double rate = a->problem->demands->at[d].rate_per_s;
+            if (pass == 0)
+                sum[d] += p->rate_per_s;
+            else
+                p->rate_per_s = sum[d] > 0 ? p->rate_per_s / sum[d] * rate : 0;
+        }
+}
+
+static weft_err plan_sides(const apart *a, uint32_t n, weft_diag *diag, weft_plan *out)
+{
+    side s[SIDES_MAX] = {0};
+    size_t n_placed = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        s[j].demand = weft_arena_array(a->arena, a->problem->demands->n + 1, sizeof *s[j].demand);
+        s[j].demands.at = s[j].demand;
+    }
+    deal_demands(a, s, n);
+    deal_devices(a, s, n);
+    for (uint32_t j = 0; j < n; j++) {
+        weft_problem part = *a->problem;
+        part.demands = &s[j].demands;
+        part.fleet = &s[j].fleet;
+        part.n_family = 0;
+        part.previous = NULL;
+        part.rules.survive = WEFT_DOMAIN_NONE;
+        if (s[j].demands.n > 0)
+            WEFT_TRY(a->policy->place(NULL, &part, a->arena, diag, &s[j].plan));
+        n_placed += s[j].plan.n;
+    }
+    weft_plan plan = {.policy = a->policy->name,
+                      .rules = a->problem->rules,
+                      .goal = a->problem->goal,
+                      .at = weft_arena_array(a->arena, n_placed + 1, sizeof *plan.at)};
+    for (uint32_t j = 0, devices = 0; j < n; j++)
+        devices = add_side(a, &s[j], j, n, devices, &plan);
+    scale_rates(a, &plan);
+    weft_plan_derive(&plan, a->problem, a->arena);
+    *out = plan;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_plan__decide_apart(const weft_policy *policy, const weft_problem *problem,
+                                 weft_arena *arena, weft_diag *diag, weft_plan *out)
+{
+    static const uint32_t sides[] = {2, 3, 4, 6, 8};
+    apart a = {.policy = policy,
+               .problem = problem,
+               .arena = arena,
+               .diag = diag,
+               .level = weft_plan__apart(problem),
+               .index = weft_demands__index(problem->demands, arena)};
+    uint32_t most = 0;
+    bool found = false;
+    WEFT_TRY(check_problem(&a));
+    weft_option_table__build(problem, arena, &a.table);
+    for (size_t i = 0; i < problem->fleet->n_device; i++) {
+        const weft_fleet_device *row = &problem->fleet->device[i];
+        uint32_t per = row->per_domain[a.level], n = (row->count + per - 1) / per;
+        most = n > most ? n : most;
+    }
+    for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++) {
+        weft_plan plan;
+        if (sides[i] > most || (problem->demands->n > MANY_MODELS && sides[i] % 4 == 3))
+            break;
+        weft_diag *unheard = weft_diag_create();
+        weft_err err = unheard ? plan_sides(&a, sides[i], unheard, &plan) : WEFT_ERR_NOMEM;
+        weft_diag_destroy(unheard);
+        if (err != WEFT_ERR_OK || (found && !weft_plan__is_better(&plan, out, problem->goal)))
+            continue;
+        found = true;
+        *out = plan;
+    }
+    return found ? WEFT_ERR_OK : plan_sides(&a, 2, diag, out);
+}

@@ -1,0 +1,53 @@
+# Failure domains: plans that survive the loss of any node, rack or zone, what --explain and the exports say of them,
+# and a simulated loss.
+cat >set.yaml <<'END'
+models:
+  - {name: big, profile: p.csv, slo: 100ms, rate: 900/s}
+  - {name: small, profile: p.csv, slo: 100ms, rate: 20/s, spread: zone}
+  - {name: Other_1.x, profile: p.csv, slo: 100ms, rate: 150/s}
+END
+printf 'device,slice,batch,time_us,mreq_bytes\nh100,1g.10gb,1,10000,1000000000\nh100,1g.10gb,8,40000,1000000000\n' >p.csv
+printf 'devices:\n  - {type: h100, count: 24, price: 2, mig: true, per_node: 2, per_rack: 4, per_zone: 8}\n' >fleet.yaml
+plan() { expect "$1" "$WEFT" plan "${@:3}" --fleet "$2"; }
+for domain in node rack zone; do
+    plan 0 fleet.yaml set.yaml --survive $domain -o $domain.json
+    plan 0 fleet.yaml set.yaml --check $domain.json
+done
+# The checker reads the rule from the plan: one that does not survive is refused.
+plan 0 fleet.yaml set.yaml -o spread.json
+sed 's/"rules": {/&"survive": "zone",/' spread.json >wrong.json
+plan 4 fleet.yaml set.yaml --check wrong.json
+has err "survive: without zone zone-0"
+plan 0 fleet.yaml set.yaml --survive zone --explain big
+has out "zones; without zone-"
+# Exports take the places of the plan; Kubernetes must spread what the plan spreads.
+expect 0 "$WEFT" export rack.json --to slurm -o slurm
+has slurm/slurm-nodes.conf "NodeName=h100-0 "
+expect 0 "$WEFT" export zone.json --to kubernetes -o kubernetes
+has kubernetes/device-plugin/deployments.yaml "minDomains: 2"
+expect 0 "$WEFT" export spread.json --to kubernetes -o spread
+[ "$(grep -c DoNotSchedule spread/device-plugin/deployments.yaml)" = 1 ] || die "not only one model is spread"
+# A zone fails after two seconds of eight: the plan that survives it serves all, in time; the other one does not.
+lost_part() { # PLAN: part of the requests that are not answered in time
+    expect 0 "$WEFT" simulate $1.json --lose 2s=zone-1 --arrivals constant --duration 8s --format json
+    awk '/"requests":/ && !all { all = $2 + 0 } /"good":/ && !good { good = $2 + 0 } END { print 1 - good / all }' out
+}
+awk "BEGIN { exit !($(lost_part zone) < 0.02) }" || die "$(lost_part zone) are lost"
+awk "BEGIN { exit !($(lost_part spread) > 0.5) }" || die "$(lost_part spread) are lost"
+expect 1 "$WEFT" simulate zone.json --lose 2s=zone-77
+has err "no such node, rack or zone"
+# Wrong fleets and wishes, and a policy that cannot.
+sed 's/per_rack: 4/per_rack: 3/' fleet.yaml >bad.yaml
+plan 1 bad.yaml set.yaml
+has err "per_rack: 3 is no multiple of 2"
+sed 's/, per_node.*}/}/' fleet.yaml >none.yaml
+plan 1 none.yaml set.yaml
+has err "does not say how many devices a zone has"
+sed 's/spread: zone/spread: row/' set.yaml >bad_set.yaml
+plan 1 fleet.yaml bad_set.yaml
+has err "is not node, rack or zone"
+plan 1 fleet.yaml set.yaml --policy infaas
+has err "infaas: cannot plan for failures of a zone"
+sed 's/count: 24/count: 8/' fleet.yaml >few.yaml
+plan 3 few.yaml set.yaml
+has err "no device type is in more than one zone"
