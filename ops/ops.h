@@ -363,6 +363,12 @@ enum {
     WEFT_QLINEAR_OPERANDS
 };
 
+/* -- dynamic_quantize_linear: quant.c --------------------------------------------------------- */
+
+/* Scale and zero point of u8 for numbers from lo to hi, a range that contains 0. With an infinity
+ * the scale is infinite; the zero point is 255 if lo is one: NaN then, clamped from above first. */
+void weft_quantize_by_range(float lo, float hi, float *out_scale, float *out_zero);
+
 /* -- low_rank_matmul, patched_matmul: segments.c -------------------------------------------- */
 
 enum { WEFT_LOW_RANK_SEGMENTS = 24, WEFT_PATCH_OPERANDS = 3 };

@@ -242,30 +242,34 @@ weft_err weft_eval_dequantize(weft_eval_ctx *cx)
     return WEFT_ERR_OK;
 }
 
-/* Scale and zero point of u8 for n elements; the range always includes zero. */
-static void find_range(const float *x, int64_t n, float *out_scale, double *out_zero)
+void weft_quantize_by_range(float lo, float hi, float *out_scale, float *out_zero)
+{
+    *out_scale = hi > lo ? (hi - lo) / 255.0f : 1;
+    *out_zero = fmaxf(fminf(rintf(-lo / *out_scale), 255), 0);
+}
+
+/* Of n elements; NaN has no place in the range. */
+static void find_range(const float *x, int64_t n, float *out_scale, float *out_zero)
 {
     float lo = 0, hi = 0;
     for (int64_t i = 0; i < n; i++) {
         lo = x[i] < lo ? x[i] : lo;
         hi = x[i] > hi ? x[i] : hi;
     }
-    *out_scale = hi > lo ? (hi - lo) / 255.0f : 1;
-    *out_zero = (double)weft_quantize__saturate(WEFT_DTYPE_U8, (double)rintf(-lo / *out_scale));
+    weft_quantize_by_range(lo, hi, out_scale, out_zero);
 }
 
-static uint8_t to_u8(float x, float scale, double zero)
+static uint8_t to_u8(float x, float scale, float zero)
 {
-    return (uint8_t)weft_quantize__saturate(WEFT_DTYPE_U8, (double)rintf(x / scale) + zero);
+    return (uint8_t)weft_quantize__saturate(WEFT_DTYPE_U8, (double)rintf(x / scale) + (double)zero);
 }
 
 void weft_quantize__by_range(float *y, const float *x, int64_t n)
 {
-    float scale;
-    double zero;
+    float scale, zero;
     find_range(x, n, &scale, &zero);
     for (int64_t i = 0; i < n; i++)
-        y[i] = ((float)to_u8(x[i], scale, zero) - (float)zero) * scale;
+        y[i] = ((float)to_u8(x[i], scale, zero) - zero) * scale;
 }
 
 weft_err weft_eval_dynamic_quantize(weft_eval_ctx *cx)
@@ -274,14 +278,13 @@ weft_err weft_eval_dynamic_quantize(weft_eval_ctx *cx)
     const weft_tensor *zero_out = weft_eval__out(cx, 2);
     const float *x = weft_eval__f32(cx, cx->in[0]);
     int64_t n = weft_tensor_numel(cx->in[0]);
-    float scale;
-    double zero;
+    float scale, zero;
     find_range(x, n, &scale, &zero);
     for (int64_t i = 0; out != NULL && i < n; i++)
         ((uint8_t *)out->data)[i] = to_u8(x[i], scale, zero);
     if (scale_out != NULL)
         weft_tensor_set_f64(scale_out, 0, (double)scale);
     if (zero_out != NULL)
-        weft_tensor_set_f64(zero_out, 0, zero);
+        weft_tensor_set_f64(zero_out, 0, (double)zero);
     return WEFT_ERR_OK;
 }

@@ -66,7 +66,7 @@ __device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, 
     f32 lo = block_reduce<THREADS, lesser>(range[threadIdx.x]);
     f32 hi = block_reduce<THREADS, greater>(range[THREADS + threadIdx.x]);
     f32 step = hi > lo ? (hi - lo) / 255.0f : 1;
-    u8 at_zero = quantized<u8>(-lo, step, 0);
+    u8 at_zero = lo == -infinity() ? 255 : quantized<u8>(-lo, step, 0);
     size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (y && at < n)
         y[at] = quantized<u8>(x[at], step, (f32)at_zero);

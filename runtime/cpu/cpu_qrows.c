@@ -119,10 +119,10 @@ static void sum_rows(const weft_cpu_qrows *q, int64_t width)
 void weft_cpu__qrows_quantise(weft_cpu_qrows *q, const float *x)
 {
     int64_t width = width_of(q->vec, q->inner);
-    float lo = 0, hi = 0;
+    float lo = 0, hi = 0, zero;
     q->vec->range(x, (size_t)(q->rows * q->inner), &lo, &hi);
-    q->scale = hi > lo ? (hi - lo) / 255.0f : 1;
-    q->zero = (int32_t)fminf(fmaxf(rintf(-lo / q->scale), 0), 255);
+    weft_quantize_by_range(lo, hi, &q->scale, &zero);
+    q->zero = (int32_t)zero;
     if (weft_cpu__has_bytes(q->vec)) {
         quantise_bytes(q, q->x, width, x);
         sum_rows(q, width);

@@ -44,8 +44,7 @@ static weft_err run_dynamic_quantize(void *state, void *const *arg)
         lo = fminf(lo, range[2 * t]);
         hi = fmaxf(hi, range[2 * t + 1]);
     }
-    k->scale = hi > lo ? (hi - lo) / 255.0f : 1;
-    k->zero = fminf(fmaxf(rintf(-lo / k->scale), 0), 255);
+    weft_quantize_by_range(lo, hi, &k->scale, &k->zero);
     if (arg[1])
         weft_par_for(k->threads, parts, quantize_ns * PART, quantize_part, k);
     if (arg[2])
