@@ -5,6 +5,8 @@
 
 #include "base/num.h"
 
+enum { BYTES_LEAD = 64 };
+
 static weft_dnnl_window window_of(const weft_cpu_window *w)
 {
     weft_dnnl_window out;
@@ -34,6 +36,8 @@ typedef struct pool_plan {
     weft_dnnl_window window;
     const weft_dnnl_md *x, *y;           /* as the launch has them */
     const weft_dnnl_md *x_prim, *y_prim; /* as the primitive has them */
+    bool moves;                          /* the primitive works in scratch memory */
+    uint64_t lead;                       /* bytes of scratch memory before the operand */
     const weft_dnnl_pd *pd;
 } pool_plan;
 
@@ -42,6 +46,15 @@ static weft_layout blocks_for(const weft_prep *p)
 {
     bool wide = p->in[0].tensor.dim[1] > 8 && weft_dnnl__has_isa(dnnl_cpu_isa_avx512_core);
     return wide ? WEFT_LAYOUT_C16 : WEFT_LAYOUT_C8;
+}
+
+/* For bytes of fewer channels than a vector, oneDNN's kernels without masks load the vector that
+ * ends at the last channel: from before the first element, where no memory need be. */
+static bool reads_before(const weft_prep *p)
+{
+    const weft_tensor *x = &p->in[0].tensor;
+    return (x->dtype == WEFT_DTYPE_U8 || x->dtype == WEFT_DTYPE_I8) && x->dim[1] < BYTES_LEAD &&
+           !weft_dnnl__has_isa(dnnl_cpu_isa_avx512_core);
 }
 
 static bool choose(const weft_prep *p, pool_plan *c)
@@ -61,32 +74,37 @@ static bool choose(const weft_prep *p, pool_plan *c)
         c->pd = fast;
         c->x_prim = x_blocks;
         c->y_prim = y_blocks;
+        c->moves = true;
     }
     return true;
 }
 
-/* Scratch memory: operand and result in blocks, the primitive's own scratch memory. */
+/* Scratch memory: operand and result as the primitive has them, the primitive's own. */
 static bool build(weft_prep *p, pool_plan *c, dnnl_kernel *k)
 {
     uint32_t scratch = p->n_in + p->n_out;
-    bool moves = c->x_prim != c->x;
-    uint64_t x_bytes = moves ? weft_align_up(weft_dnnl__md_bytes(c->x_prim), 64) : 0;
-    uint64_t y_bytes = moves ? weft_align_up(weft_dnnl__md_bytes(c->y_prim), 64) : 0;
-    p->scratch_bytes = x_bytes + y_bytes;
-    if (moves && !weft_dnnl__add_reorder(k, c->x, 0, 0, c->x_prim, scratch, 0))
+    bool moves = c->moves;
+    uint64_t x_end = weft_align_up(c->lead + weft_dnnl__md_bytes(c->x_prim), 64);
+    uint64_t y_end = x_end + weft_align_up(weft_dnnl__md_bytes(c->y_prim), 64);
+    p->scratch_bytes = moves ? y_end : 0;
+    if (moves && !weft_dnnl__add_reorder(k, c->x, 0, 0, c->x_prim, scratch, c->lead))
         return false;
     dnnl_call *s = weft_dnnl__add(k, c->pd);
-    return s && weft_dnnl__bind(k, s, DNNL_ARG_SRC, c->x_prim, moves ? scratch : 0, 0) &&
+    return s && weft_dnnl__bind(k, s, DNNL_ARG_SRC, c->x_prim, moves ? scratch : 0, c->lead) &&
            weft_dnnl__bind(k, s, DNNL_ARG_DST, c->y_prim, moves ? scratch : p->n_in,
-                           moves ? x_bytes : 0) &&
-           weft_dnnl__bind_scratch(p, k, s, c->pd, x_bytes + y_bytes) &&
-           (!moves || weft_dnnl__add_reorder(k, c->y_prim, scratch, x_bytes, c->y, p->n_in, 0));
+                           moves ? x_end : 0) &&
+           weft_dnnl__bind_scratch(p, k, s, c->pd, p->scratch_bytes) &&
+           (!moves || weft_dnnl__add_reorder(k, c->y_prim, scratch, x_end, c->y, p->n_in, 0));
 }
 
 static weft_err prepare(weft_prep *p, pool_plan *c)
 {
     if (!choose(p, c))
         return WEFT_ERR_OK;
+    if (reads_before(p)) {
+        c->moves = true;
+        c->lead = BYTES_LEAD;
+    }
     dnnl_kernel *k = weft_dnnl__create(p);
     if (!k)
         return WEFT_ERR_NOMEM;
