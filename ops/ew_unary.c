@@ -4,6 +4,7 @@
  * few operators that integers know have a second body. */
 #include "ops/op_int.h"
 
+#include <float.h>
 #include <string.h>
 #include <tgmath.h>
 
@@ -210,6 +211,20 @@ weft_err weft_infer_clip(weft_infer_ctx *cx)
     return WEFT_ERR_OK;
 }
 
+double weft_clip_limit(weft_dtype dtype)
+{
+    switch (dtype) {
+    case WEFT_DTYPE_F64:
+        return DBL_MAX;
+    case WEFT_DTYPE_F16:
+        return 65504;
+    case WEFT_DTYPE_BF16:
+        return 0x1.fep127;
+    default:
+        return (double)FLT_MAX;
+    }
+}
+
 typedef struct bounds {
     double lo, hi;
     int64_t ilo, ihi;
@@ -257,7 +272,8 @@ weft_err weft_eval_clip(weft_eval_ctx *cx)
 {
     const weft_tensor *out = &cx->out[0];
     weft_arith arith = weft_eval__arith(out->dtype);
-    bounds b = {-INFINITY, INFINITY, INT64_MIN, INT64_MAX};
+    double limit = weft_clip_limit((weft_dtype)out->dtype);
+    bounds b = {-limit, limit, INT64_MIN, INT64_MAX};
     if (arith == WEFT_ARITH_U64) {
         b.ilo = 0;
         b.ihi = -1;

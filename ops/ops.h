@@ -340,6 +340,10 @@ bool weft_eval_param(weft_eval_ctx *cx, uint32_t in, weft_attr_key key, const in
  * returns how many it has. */
 uint32_t weft_unary_params(weft_op_id id, weft_attrs attrs, double param[2]);
 
+/* The upper bound of a clip without one, the largest finite number of a float type; the lower bound
+ * is its negative. So an infinity is clipped, as the standard says. */
+double weft_clip_limit(weft_dtype dtype);
+
 /* Whether operand `in` is a factor of a GEMM or convolution, which matrix units may round to TF32.
  */
 bool weft_op_is_factor(weft_op_id op, weft_attrs attrs, uint32_t in);

@@ -1,7 +1,7 @@
 /* Converts element-wise nodes to text of steps (ops/ops.h). */
 #include "passes/passes_int.h"
 
-#include <math.h>
+#include <float.h>
 #include <string.h>
 
 const char *weft_rewrite__number_text(float x, weft_arena *arena)
@@ -37,7 +37,7 @@ static const struct {
     {WEFT_OP_ELU, {WEFT_ATTR_ALPHA}, {1.0}},
     {WEFT_OP_LEAKY_RELU, {WEFT_ATTR_ALPHA}, {0.01}},
     {WEFT_OP_HARD_SIGMOID, {WEFT_ATTR_ALPHA, WEFT_ATTR_BETA}, {0.2, 0.5}},
-    {WEFT_OP_CLIP, {WEFT_ATTR_MIN, WEFT_ATTR_MAX}, {-INFINITY, INFINITY}},
+    {WEFT_OP_CLIP, {WEFT_ATTR_MIN, WEFT_ATTR_MAX}, {-(double)FLT_MAX, (double)FLT_MAX}},
 };
 
 static const char *with_attrs(const weft_module *m, weft_node n, const char *text,

@@ -77,11 +77,12 @@ static const char *where(const math *a)
     return weft_arena_printf(weft_cuda__arena(a->cu), "%s ? %s : %s", x[0], x[1], x[2]);
 }
 
-/* Bounds are attributes or operands of one element. */
+/* Bounds are attributes or operands of one element; floats have bounds without any. */
 static const char *clip(const math *a)
 {
     static const weft_attr_key key[] = {WEFT_ATTR_MIN, WEFT_ATTR_MAX};
     weft_arena *arena = weft_cuda__arena(a->cu);
+    weft_dtype dtype = (weft_dtype)weft_cuda__in_type(a->cu, 0)->dtype;
     const char *x = number(a, 0);
     for (uint32_t i = 0; i < 2; i++) {
         const weft_attr *given = weft_attrs_find(a->attrs, key[i]);
@@ -92,6 +93,8 @@ static const char *clip(const math *a)
             bound = constant(a, weft_attrs_float(a->attrs, key[i], 0));
         else if (weft_cuda__in_type(a->cu, i + 1))
             bound = number(a, i + 1);
+        else if (weft_dtype_is_float(dtype))
+            bound = constant(a, i ? weft_clip_limit(dtype) : -weft_clip_limit(dtype));
         if (bound)
             x = weft_arena_printf(arena, "math_%s(%s, %s)", i ? "at_most" : "at_least", x, bound);
     }
