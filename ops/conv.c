@@ -179,14 +179,15 @@ weft_err weft_infer_conv_transpose(weft_infer_ctx *cx)
     for (uint32_t i = 0; i < win.n; i++) {
         weft_dim in = x->dim[2 + i];
         int64_t reach = (win.kernel[i] - 1) * win.dilation[i] + 1;
-        int64_t fixed = reach + extra[i] - win.stride[i] - win.pad_lo[i] - win.pad_hi[i];
+        int64_t whole = reach + extra[i] - win.stride[i];
         weft_dim grown = weft_dim_mul(cx->pool, in, win.stride[i]);
         if (shape != NULL)
             out->dim[2 + i] = shape[i];
         else if (win.auto_pad >= WEFT_PAD_SAME_UPPER)
-            out->dim[2 + i] = grown;
+            /* No padding makes a result larger, as in onnxruntime. */
+            out->dim[2 + i] = weft_dim_add(cx->pool, grown, whole < 0 ? whole : 0);
         else
-            out->dim[2 + i] = weft_dim_add(cx->pool, grown, fixed);
+            out->dim[2 + i] = weft_dim_add(cx->pool, grown, whole - win.pad_lo[i] - win.pad_hi[i]);
     }
     return check_bias(cx, 2, out->dim[1]);
 }

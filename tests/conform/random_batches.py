@@ -284,6 +284,7 @@ class Subject:
         path = os.path.join(self.save or self.folder, f"batch_{seed}.onnx")
         if not graph.inputs:
             return None
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         graph.save(path)
         text = self.check(path, inputs)
         if text:

@@ -107,6 +107,7 @@ def main():
                     if failed[full] <= o.show:
                         print(f"{full}, case {i} of seed {o.seed}, opset {graph.opset}: {text}\n{graph.text()[:500]}", flush=True)
                     if o.save:
+                        os.makedirs(o.save, exist_ok=True)
                         graph.save(os.path.join(o.save, f"{full}-{o.seed}-{i}.onnx"))
         checker.worker.close()
     for text, n in checker.skipped.most_common(12):
