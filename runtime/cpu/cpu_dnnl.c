@@ -456,6 +456,7 @@ static weft_err run_dnnl(void *state, void *const *arg)
     if (k->tame_out)
         weft_cpu__need_tame(k->engine->device, arg[k->out], k->tame_out);
     weft_team_limit(threads);
+    weft_cpu__clear_lanes(&k->lanes, arg[k->out]);
     if (err == WEFT_ERR_OK && k->ew)
         weft_cpu__ew_run(k->ew, arg);
     return err;

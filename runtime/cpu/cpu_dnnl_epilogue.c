@@ -363,8 +363,23 @@ void weft_dnnl__unfuse(dnnl_epilogue *e)
     reset(e);
 }
 
+/* The unused lanes of the result (cpu_nan.c). */
+static void watch_lanes(const weft_prep *p, dnnl_kernel *k)
+{
+    weft_cpu_lanes lanes = weft_cpu__lanes(&p->out[0]);
+    if (lanes.unused == 0)
+        return;
+    if (weft_cpu__keeps_nan(p)) {
+        k->lanes = lanes;
+        k->out = p->n_in;
+    } else {
+        k->loses_nan = true;
+    }
+}
+
 bool weft_dnnl__bind_epilogue(weft_prep *p, dnnl_kernel *k, dnnl_call *s, const dnnl_epilogue *e)
 {
+    watch_lanes(p, k);
     k->loses_nan = k->loses_nan || epilogue_loses_nan(e);
     k->tame.always = k->tame.always || e->onto || leaves_range(e);
     for (uint32_t i = 0; i < e->n_operand; i++)

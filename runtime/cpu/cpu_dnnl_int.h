@@ -40,6 +40,7 @@ typedef struct dnnl_kernel {
      */
     int64_t tame_in, tame_out;
     uint32_t out;
+    weft_cpu_lanes lanes; /* of the result, cleared after a run */
     uint32_t n_value;
     void *value[DNNL_VALUE_MAX]; /* constant arguments; owned */
     char variant[56];

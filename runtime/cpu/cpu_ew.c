@@ -247,16 +247,6 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
     }
 }
 
-/* Lanes after the last channel stay zero, because convolutions read them. */
-static void zero_pad(const weft_cpu_ew *ew)
-{
-    char *out = ew->arg[ew->out_arg];
-    size_t size = weft_dtype_size(ew->out_dtype), lanes = (size_t)ew->pad_lanes * size;
-    for (int64_t end = ew->pad_every; end <= ew->n; end += ew->pad_every)
-        for (int64_t i = end - ew->pad_plane; i < end; i += ew->pad_block)
-            memset(out + (size_t)(i + ew->pad_block - ew->pad_lanes) * size, 0, lanes);
-}
-
 /* The program is x * scale + shift per channel of a blocked layout: one unit at a time. */
 static void run_affine(void *cx, int64_t begin, int64_t end)
 {
@@ -281,15 +271,13 @@ void weft_cpu__ew_run(weft_cpu_ew *ew, void *const *arg)
     ew->arg = arg;
     if (ew->affine) {
         weft_par_for(ew->threads, ew->n / ew->unit, ew->cost_ns * (double)ew->unit, run_affine, ew);
-        if (ew->pad_lanes)
-            zero_pad(ew);
+        weft_cpu__clear_lanes(&ew->lanes, arg[ew->out_arg]);
         return;
     }
     weft_par_for(ew->threads, ew->n / ew->unit * ew->block_per_unit,
                  ew->cost_ns * (double)(ew->block < ew->unit ? ew->block : ew->unit), run_blocks,
                  ew);
-    if (ew->pad_lanes)
-        zero_pad(ew);
+    weft_cpu__clear_lanes(&ew->lanes, arg[ew->out_arg]);
 }
 
 void weft_cpu__ew_destroy(weft_cpu_ew *ew)

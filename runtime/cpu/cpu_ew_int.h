@@ -49,9 +49,7 @@ struct weft_cpu_ew {
     bool maps;
     uint8_t byte_of[256];
     float float_of[256];
-    /* Lanes of the last channel block to set to zero, in elements: distance of images, offset of
-     * the block's plane, size of a group, number of lanes. */
-    int64_t pad_every, pad_plane, pad_block, pad_lanes;
+    weft_cpu_lanes lanes; /* of the result */
     double cost_ns;
     /* Set when the program is one x * scale + shift per channel. */
     void (*affine)(float *y, const float *x, const float *scale, const float *shift, size_t n);

@@ -582,18 +582,6 @@ static void find_quantize(weft_cpu_ew *ew)
     ew->hi = is_u8 ? 255 : 127;
 }
 
-static void set_padding(weft_cpu_ew *ew, const weft_slot *out)
-{
-    int64_t block = weft_layout_block(out->layout);
-    if (block == 1 || out->tensor.rank < 2 || out->tensor.dim[1] % block == 0)
-        return;
-    int64_t plane = weft_slot_count(out, 2, out->tensor.rank) * block;
-    ew->pad_block = block;
-    ew->pad_plane = plane;
-    ew->pad_every = plane * ((out->tensor.dim[1] + block - 1) / block);
-    ew->pad_lanes = block - out->tensor.dim[1] % block;
-}
-
 static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool acc, weft_cpu_ew *ew)
 {
     static const float cheap_ns = 0.15f, costly_ns = 1.0f;
@@ -633,7 +621,7 @@ static bool init_ew(weft_prep *p, const weft_step *step, uint32_t n_step, bool a
     merge_loops(ew, &order);
     choose_blocks(ew);
     find_affine(ew);
-    set_padding(ew, out);
+    ew->lanes = weft_cpu__lanes(out);
     return true;
 }
 

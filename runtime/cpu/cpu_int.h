@@ -40,6 +40,16 @@ void weft_cpu__need_tame(const weft_cpu *cpu, const float *x, int64_t n);
 bool weft_cpu__has_lost_nan(void);
 void weft_cpu__forget_lost_nan(void);
 
+/* Lanes after the last channel of a value in blocks of channels. They stay zero, because
+ * convolutions multiply them by zeros. */
+typedef struct weft_cpu_lanes {
+    int64_t unused; /* of a block; 0: none */
+    int64_t block, plane, image, all;
+    size_t size; /* of an element */
+} weft_cpu_lanes;
+weft_cpu_lanes weft_cpu__lanes(const weft_slot *s);
+void weft_cpu__clear_lanes(const weft_cpu_lanes *lanes, void *value);
+
 struct weft_cpu {
     uint32_t threads;
     double least_ns; /* a kernel of less than this uses one thread */

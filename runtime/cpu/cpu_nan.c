@@ -16,11 +16,16 @@
  * (weft_cpu__need_tame), which takes 1 % of the convolution's time; other algorithms are used for
  * weights that are not tame.
  *
+ * The lanes after the last channel of a block are results with weights of zero: an infinity makes
+ * them NaN, which the next convolution would add to all its results. It raises the flag, and the
+ * repeated run clears these lanes.
+ *
  * oneDNN's max pooling begins with the least finite number, which is then the maximum of a window
  * of -inf. Its result is looked at. */
 #include "runtime/cpu/cpu_int.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 static _Thread_local bool lost;
 
@@ -101,4 +106,29 @@ bool weft_cpu__has_lost_nan(void)
 void weft_cpu__forget_lost_nan(void)
 {
     lost = false;
+}
+
+weft_cpu_lanes weft_cpu__lanes(const weft_slot *s)
+{
+    const weft_tensor *t = &s->tensor;
+    int64_t block = weft_layout_block(s->layout);
+    if (block == 1 || t->rank < 2 || t->dim[1] % block == 0)
+        return (weft_cpu_lanes){0};
+    int64_t plane = weft_slot_count(s, 2, t->rank) * block;
+    return (weft_cpu_lanes){.unused = block - t->dim[1] % block,
+                            .block = block,
+                            .plane = plane,
+                            .image = plane * ((t->dim[1] + block - 1) / block),
+                            .all = weft_cpu__slot_stored(s),
+                            .size = weft_dtype_size((weft_dtype)t->dtype)};
+}
+
+void weft_cpu__clear_lanes(const weft_cpu_lanes *l, void *value)
+{
+    char *at = value;
+    if (l->unused == 0)
+        return;
+    for (int64_t end = l->image; end <= l->all; end += l->image)
+        for (int64_t i = end - l->plane + l->block; i <= end; i += l->block)
+            memset(at + (size_t)(i - l->unused) * l->size, 0, (size_t)l->unused * l->size);
 }

@@ -20,6 +20,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { MODELS_MAX = 64, PORTS_MAX = 256, OPEN_MAX = 8, REQUEST_SECONDS = 120, ALIGN = 64 };
@@ -30,6 +31,12 @@ typedef struct opened {
     weft_engine *engine;
 } opened;
 
+typedef struct fenced {
+    void *at;
+    size_t bytes;
+    bool late; /* the data end at the second page */
+} fenced;
+
 typedef struct worker {
     weft_arena *arena;
     weft_diag *diag;
@@ -37,6 +44,8 @@ typedef struct worker {
     opened open[OPEN_MAX];
     uint32_t n_open;
     weft_session *session; /* of the last run */
+    fenced fence[PORTS_MAX];
+    uint32_t n_fence; /* of this request */
 } worker;
 
 /* -- Replies -------------------------------------------------------------------------------- */
@@ -183,6 +192,25 @@ static weft_err find_engine(worker *w, const char *driver, uint32_t threads, wef
     return WEFT_ERR_OK;
 }
 
+/* Memory for an input between two pages that cannot be read, behind the first and before the second
+ * in turn: a kernel that reads beside its operand ends the process. */
+static void *fence(fenced *f, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page - 1) / page * page;
+    if (f->at)
+        munmap(f->at, f->bytes);
+    f->bytes = room + 2 * page;
+    f->at = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (f->at == MAP_FAILED) {
+        f->at = NULL;
+        return NULL;
+    }
+    f->late = !f->late;
+    mprotect(f->at, page, PROT_NONE);
+    mprotect((char *)f->at + page + room, page, PROT_NONE);
+    return (char *)f->at + page + (f->late ? (room - bytes) / ALIGN * ALIGN : 0);
+}
+
 static bool read_tensor(worker *w, weft_tensor *out)
 {
     char line[256], dtype[16];
@@ -201,9 +229,8 @@ static bool read_tensor(worker *w, weft_tensor *out)
     if (out->dtype == WEFT_DTYPE_NONE || weft_tensor_numel(out) < 0)
         return false;
     size_t bytes = weft_tensor_bytes(out);
-    uintptr_t data = (uintptr_t)weft_arena_alloc(w->arena, bytes + ALIGN);
-    out->data = (void *)((data + ALIGN - 1) / ALIGN * ALIGN);
-    return bytes == 0 || fread(out->data, bytes, 1, stdin) == 1;
+    out->data = fence(&w->fence[w->n_fence++], bytes);
+    return out->data && (bytes == 0 || fread(out->data, bytes, 1, stdin) == 1);
 }
 
 static bool do_run(worker *w, const char *request)
@@ -213,6 +240,7 @@ static bool do_run(worker *w, const char *request)
     static weft_tensor in[PORTS_MAX], out[PORTS_MAX];
     if (sscanf(request, "run %63s %15s %u %u", program, driver, &threads, &n) != 4 || n > PORTS_MAX)
         return false;
+    w->n_fence = 0;
     for (uint32_t i = 0; i < n; i++)
         if (!read_tensor(w, &in[i]))
             return false;

@@ -88,6 +88,10 @@ def element_wise(t, v):
             constants.update(l=np.float32(low), h=np.float32(high))
             t.try_graph(f"Clip {low} {high} after {head}", nodes + [Node("Clip", ["a", "l", "h"], ["y"])], inputs,
                         constants)
+        for bounds in (["", "h"], ["l"], []):
+            nodes, inputs, constants = after(head, v, [NAN, INF, -INF])
+            constants.update(l=np.float32(0), h=np.float32(6))
+            t.try_graph(f"Clip {bounds} after {head}", nodes + [Node("Clip", ["a", *bounds], ["y"])], inputs, constants)
         for op in ("Add", "Sub", "Mul", "Div", "Min", "Max"):
             for c in (0.0, -2.0, NAN, INF, -INF):
                 # A finite number divided by sums near zero is sensitive to their rounding.
@@ -169,9 +173,30 @@ def images(t, v, special):
     w = v.plain(32, 16, 3, 3)
     w[3, 5, 1, 2] = special[0]
     t.try_graph(f"Conv of weights with {special[0]}", [Node("Conv", ["x", "w"], ["y"])], {"x": v.plain(1, 16, 20, 20)}, {"w": w})
+    lanes(t, v, special)
     for n in (1, 2, 8):
         t.try_graph(f"MatMul of {n} rows of {special}", [Node("MatMul", ["x", "w"], ["y"])],
                     {"x": v.mixed((n, 16), special, 0.05)}, {"w": v.plain(16, 24)})
+
+
+def lanes(t, v, special):
+    """Numbers of channels that leave lanes of a block unused; no weight turns an infinity into NaN."""
+    for channels, size in ((9, 1), (20, 3), (12, 3)):
+        nodes = [Node("Conv", ["x", "w"], ["a"], {"pads": [size // 2] * 4}), Node("LeakyRelu", ["a"], ["b"]),
+                 Node("Conv", ["b", "u"], ["y"])]
+        t.try_graph(f"Convs of {channels} channels of {special}", nodes, {"x": v.mixed((2, 19, 7, 7), special, 0.005)},
+                    {"w": np.abs(v.plain(channels, 19, size, size)), "u": np.abs(v.plain(21, channels, 1, 1))})
+
+
+def dynamic(t, v, special):
+    """The range of the data. NaN is not in it; what onnxruntime finds beside NaN depends on its place."""
+    if np.isnan(special).any():
+        return
+    nodes = [Node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    for n in (3, 70, 9000):
+        x = v.plain(n)
+        x[n // 2:n // 2 + len(special)] = special[:n - n // 2]
+        t.try_graph(f"range of {n} with {special}", nodes, {"x": x}, dtypes=["uint8", "float32", "uint8"])
 
 
 def attention(t, v, special):
@@ -262,6 +287,7 @@ def main(worker):
             rows(t, v, special)
             images(t, v, special)
             attention(t, v, special)
+            dynamic(t, v, special)
         whole_models(t, v)
         empty(t, v)
         t.checker.close()
