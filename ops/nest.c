@@ -57,6 +57,8 @@ static void find_gemm(const weft_work_ctx *cx, weft_nest *out)
     out->m = numel / at_least_1(out->n * out->batch);
     if (cx->op->id == WEFT_OP_LOW_RANK_MATMUL)
         out->delta = weft_low_rank__delta(cx);
+    if (cx->op->id == WEFT_OP_ROUTED_MATMUL)
+        out->delta = weft_routed__delta(cx);
     if (cx->op->id == WEFT_OP_PATCHED_MATMUL)
         out->delta = weft_patched__delta(cx);
 }

@@ -121,6 +121,7 @@ enum {
 double weft_work__numel(const weft_work_operand *t);
 /* weft_nest.delta of a low_rank_matmul and of a patched_matmul. */
 weft_delta weft_low_rank__delta(const weft_work_ctx *cx);
+weft_delta weft_routed__delta(const weft_work_ctx *cx);
 weft_delta weft_patched__delta(const weft_work_ctx *cx);
 /* The sizes of weft_op_nest for an einsum. */
 void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out);

@@ -373,9 +373,12 @@ enum {
  * the scale is infinite; the zero point is 255 if lo is one: NaN then, clamped from above first. */
 void weft_quantize_by_range(float lo, float hi, float *out_scale, float *out_zero);
 
-/* -- low_rank_matmul, patched_matmul: segments.c -------------------------------------------- */
+/* -- low_rank_matmul, patched_matmul, routed_matmul: segments.c ---------------------------------
+ */
 
 enum { WEFT_LOW_RANK_SEGMENTS = 24, WEFT_PATCH_OPERANDS = 3 };
+
+enum { WEFT_ROUTED_MODEL = 3, WEFT_ROUTED_U, WEFT_ROUTED_V, WEFT_ROUTED_OPERANDS };
 
 /* Operand u of segment i; its v is the next one. */
 static inline uint32_t weft_low_rank_u(uint32_t i)

@@ -20,6 +20,7 @@ uint32_t weft_epilogue_first(weft_op_id op, weft_attrs attrs)
     uint32_t n = weft_segments__count(attrs);
     return op == WEFT_OP_LOW_RANK_MATMUL                                ? weft_low_rank_u(n)
            : op == WEFT_OP_PATCHED_MATMUL                               ? weft_patch_value(n)
+           : op == WEFT_OP_ROUTED_MATMUL                                ? WEFT_ROUTED_OPERANDS
            : op == WEFT_OP_QLINEAR_MATMUL || op == WEFT_OP_QLINEAR_CONV ? WEFT_QLINEAR_OPERANDS
                                                                         : 3;
 }
@@ -141,16 +142,17 @@ static weft_err correct_weight(weft_eval_ctx *cx, bool trans_b, weft_segment_add
     return add(cx, in, one, k, out);
 }
 
-/* Rows [from, to) of *acc again, those that are not tame. */
-static weft_err redo_rows(weft_eval_ctx *cx, bool trans_b, weft_segment_add add, uint32_t in,
-                          const weft_tensor *acc, int64_t from, int64_t to)
+/* Rows that are not tame again, by the corrected weight. */
+static weft_err redo_rows(weft_eval_ctx *cx, weft_segment_add add, uint32_t in,
+                          const weft_segment_rows *rows)
 {
-    int64_t k = cx->in[0]->dim[1], n = acc->dim[1];
+    int64_t k = cx->in[0]->dim[1], n = rows->acc->dim[1];
+    bool trans_b = weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_B, 0) != 0;
     const float *x = weft_eval__f32(cx, cx->in[0]);
-    if (weft_eval__in(cx, in) == NULL || is_tame(x + from * k, (to - from) * k))
+    if (is_tame(x + rows->from * k, (rows->to - rows->from) * k))
         return WEFT_ERR_OK;
-    weft_tensor all = *acc, weight = {.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {k, n}};
-    all.data = weft_arena_array(cx->scratch, (size_t)weft_tensor_numel(acc) + 1, sizeof(float));
+    weft_tensor all = *rows->acc, weight = {.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {k, n}};
+    all.data = weft_arena_array(cx->scratch, (size_t)weft_tensor_numel(&all) + 1, sizeof(float));
     weight.data = weft_arena_array(cx->scratch, (size_t)(k * n) + 1, sizeof(float));
     WEFT_TRY(correct_weight(cx, trans_b, add, in, weight.data));
     const weft_tensor *const operand[] = {cx->in[0], &weight, weft_eval__in(cx, 2)};
@@ -158,11 +160,21 @@ static weft_err redo_rows(weft_eval_ctx *cx, bool trans_b, weft_segment_add add,
     own.in = operand;
     own.n_in = 3;
     WEFT_TRY(weft_gemm__eval_f32(&own, false, &all));
-    for (int64_t row = from; row < to; row++)
+    for (int64_t row = rows->from; row < rows->to; row++)
         if (!is_tame(x + row * k, k))
-            memcpy((float *)acc->data + row * n, (const float *)all.data + row * n,
+            memcpy((float *)rows->acc->data + row * n, (const float *)all.data + row * n,
                    (size_t)n * sizeof(float));
     return WEFT_ERR_OK;
+}
+
+weft_err weft_segments__add(weft_eval_ctx *cx, weft_segment_add add, uint32_t in,
+                            const weft_segment_rows *rows)
+{
+    const float *x = weft_eval__f32(cx, cx->in[0]);
+    float *y = rows->acc->data;
+    WEFT_TRY(add(cx, in, x + rows->from * cx->in[0]->dim[1], rows->to - rows->from,
+                 y + rows->from * rows->acc->dim[1]));
+    return redo_rows(cx, add, in, rows);
 }
 
 weft_err weft_segments__eval(weft_eval_ctx *cx, uint32_t width, weft_segment_add add)
@@ -178,13 +190,10 @@ weft_err weft_segments__eval(weft_eval_ctx *cx, uint32_t width, weft_segment_add
     acc.dtype = WEFT_DTYPE_F32;
     acc.data = weft_arena_array(cx->scratch, (size_t)weft_tensor_numel(out) + 1, sizeof(float));
     WEFT_TRY(weft_gemm__eval_f32(cx, trans_b, &acc));
-    const float *x = weft_eval__f32(cx, cx->in[0]);
     for (uint32_t i = 0; i < n; i++) {
-        int64_t from = start[i], to = i + 1 < n ? start[i + 1] : out->dim[0];
-        uint32_t in = 3 + width * i;
-        WEFT_TRY(add(cx, in, x + from * cx->in[0]->dim[1], to - from,
-                     (float *)acc.data + from * out->dim[1]));
-        WEFT_TRY(redo_rows(cx, trans_b, add, in, &acc, from, to));
+        weft_segment_rows rows = {&acc, start[i], i + 1 < n ? start[i + 1] : out->dim[0]};
+        if (weft_eval__in(cx, 3 + width * i) != NULL)
+            WEFT_TRY(weft_segments__add(cx, add, 3 + width * i, &rows));
     }
     if (weft_attrs_find(cx->attrs, WEFT_ATTR_EPILOGUE) != NULL)
         return weft_steps__eval(cx, WEFT_ATTR_EPILOGUE, &acc, out);

@@ -19,8 +19,8 @@
  * serves all models. Where the weights differ:
  *
  *     element-wise, layer norm   the row of each weight is gathered by the model of the row
- *     matmul, differences of     x w + (where(own, x [u0 u1 ..], 0)) [v0; v1; ..]: the factors of
- *     low rank                   all models at once, those of other models set to 0
+ *     matmul, differences of     routed_matmul: x w, and each row times the factors of its model
+ *     low rank
  *     all else                   each distinct weight has a node, for all rows; where tokens
  *                                follow, the rows of each model are chosen from the results
  *
@@ -218,14 +218,17 @@ static bool is_product(const joiner *j, weft_node n)
 {
     weft_val w = weft_node_in(j->m, n, 1), bias = weft_node_in(j->m, n, 2);
     weft_attrs attrs = weft_node_attrs(j->m, n);
+    const weft_ttype *y = weft_val_ttype(j->m, weft_node_out(j->m, n, 0));
     uint32_t axis;
+    for (uint32_t i = 0; i + 2 < y->rank; i++)
+        if (y->dim[i] != 1)
+            return false;
     return weft_node_op(j->m, n) == WEFT_OP_MATMUL &&
            attrs.n == (weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) == 1) &&
            weft_node_in_count(j->m, n) <= 3 && !is_weight(j->m, weft_node_in(j->m, n, 0)) &&
            is_weight(j->m, w) && (!bias.i || is_weight(j->m, bias)) &&
            weft_val_ttype(j->m, w)->rank == 2 && weft_val_ttype(j->m, w)->dtype == WEFT_DTYPE_F32 &&
-           has_rows(j, weft_node_out(j->m, n, 0), &axis) &&
-           axis + 2 == weft_val_ttype(j->m, weft_node_out(j->m, n, 0))->rank;
+           has_rows(j, weft_node_out(j->m, n, 0), &axis) && axis + 2 == y->rank;
 }
 
 static bool is_by_feature(const joiner *j, weft_node n)
@@ -464,12 +467,11 @@ static bool join_layer_norm(joiner *j, const column *c, weft_node *out)
     return true;
 }
 
-/* The factors of all members, side by side: u [taps, ranks], v [ranks, features], and whose they
- * are: own [members, ranks]. */
+/* The factors of all members, side by side: u [taps, ranks], v [ranks, features]; those of member k
+ * begin at start[k]. */
 typedef struct all_factors {
-    int64_t taps, features, ranks;
+    int64_t taps, features, ranks, start[MEMBERS_MAX];
     float *u, *v;
-    uint8_t *own;
 } all_factors;
 
 /* false: the difference of some member is not of low rank. */
@@ -492,40 +494,30 @@ static bool collect_factors(joiner *j, const column *c, all_factors *out)
     size_t features = (size_t)out->features;
     out->u = weft_arena_array(j->cx->scratch, taps * ranks + 1, sizeof *out->u);
     out->v = weft_arena_array(j->cx->scratch, ranks * features + 1, sizeof *out->v);
-    out->own = weft_arena_array(j->cx->scratch, j->f->n * ranks + 1, 1);
-    for (uint32_t k = 0; k < j->f->n; at += of[k++].rank)
+    for (uint32_t k = 0; k < j->f->n; at += of[k++].rank) {
+        out->start[k] = (int64_t)at;
         for (size_t r = 0; r < of[k].rank; r++) {
             for (size_t i = 0; i < taps; i++)
                 out->u[i * ranks + at + r] = of[k].first[i * of[k].rank + r];
             memcpy(out->v + (at + r) * features, of[k].second + r * features,
                    features * sizeof(float));
-            out->own[k * ranks + at + r] = 1;
         }
+    }
     return true;
 }
 
-/* (where(own, x u, 0)) v */
-static weft_val multiply_own(joiner *j, weft_node n, const all_factors *all)
+/* x w + bias and the factors of each row's model; `in` has x, w and the bias. */
+static weft_val multiply_routed(joiner *j, weft_node n, const all_factors *all, weft_val *in)
 {
-    weft_ttype type = *weft_val_ttype(j->m, weft_node_out(j->m, n, 0)), thin = type;
-    weft_loc loc = weft_node_loc(j->m, n);
-    weft_attr by_row = WEFT_ATTR_OF_INT(AXIS, 0);
-    const float zero = 0;
-    const weft_dim own_dim[2] = {j->f->n, all->ranks}, row_dim[2] = {j->rows, all->ranks};
     const weft_dim u_dim[2] = {all->taps, all->ranks}, v_dim[2] = {all->ranks, all->features};
-    thin.dim[type.rank - 1] = all->ranks;
-    weft_val first[2] = {operand(j, n, 0),
-                         weft_rewrite__constant(j->m, WEFT_DTYPE_F32, u_dim, 2, all->u, "u")};
-    weft_val xu = weft_rewrite__append(j->to, WEFT_OP_MATMUL, first, 2, NULL, 0, &thin, loc);
-    weft_val whose[2] = {
-        weft_rewrite__constant(j->m, WEFT_DTYPE_BOOL, own_dim, 2, all->own, "own factors"),
-        j->model};
-    weft_val choose[3] = {
-        append(j, WEFT_OP_GATHER, whose, 2, &by_row, WEFT_DTYPE_BOOL, row_dim, 2, loc), xu,
-        weft_rewrite__constant(j->m, WEFT_DTYPE_F32, NULL, 0, &zero, "zero")};
-    weft_val own = weft_rewrite__append(j->to, WEFT_OP_WHERE, choose, 3, NULL, 0, &thin, loc);
-    weft_val second[2] = {own, weft_rewrite__constant(j->m, WEFT_DTYPE_F32, v_dim, 2, all->v, "v")};
-    return weft_rewrite__append(j->to, WEFT_OP_MATMUL, second, 2, NULL, 0, &type, loc);
+    weft_attr attr[2] = {WEFT_ATTR_OF_INTS(STARTS, all->start, j->f->n),
+                         WEFT_ATTR_OF_INT(TRANS_B, 1)};
+    in[WEFT_ROUTED_MODEL] = j->model;
+    in[WEFT_ROUTED_U] = weft_rewrite__constant(j->m, WEFT_DTYPE_F32, u_dim, 2, all->u, "u");
+    in[WEFT_ROUTED_V] = weft_rewrite__constant(j->m, WEFT_DTYPE_F32, v_dim, 2, all->v, "v");
+    return weft_rewrite__append(
+        j->to, WEFT_OP_ROUTED_MATMUL, in, WEFT_ROUTED_OPERANDS, attr, is_by_feature(j, n) ? 2 : 1,
+        weft_val_ttype(j->m, weft_node_out(j->m, n, 0)), weft_node_loc(j->m, n));
 }
 
 /* x w + bias, with weights that differ by factors of low rank, and biases gathered by model where
@@ -537,22 +529,19 @@ static bool join_product(joiner *j, const column *c, weft_node *out)
     all_factors all;
     if (!is_product(j, n) || !collect_factors(j, c, &all))
         return false;
-    weft_attrs attrs = weft_node_attrs(j->m, n);
     weft_loc loc = weft_node_loc(j->m, n);
-    weft_val in[3] = {operand(j, n, 0), operand(j, n, 1), operand(j, n, 2)};
-    weft_val more[2] = {{0}};
+    weft_val in[WEFT_ROUTED_OPERANDS] = {operand(j, n, 0), operand(j, n, 1), operand(j, n, 2)};
     bool own_bias = in[2].i && differs_in(j, c, 2);
-    weft_val sum = weft_rewrite__append(j->to, WEFT_OP_MATMUL, in, in[2].i && !own_bias ? 3 : 2,
-                                        attrs.at, attrs.n, type, loc);
-    if (all.ranks > 0)
-        more[0] = multiply_own(j, n, &all);
     if (own_bias)
-        more[1] = gather_by_model(j, c, 2, weft_node_out(j->m, n, 0));
-    for (uint32_t i = 0; i < 2; i++)
-        if (more[i].i) {
-            weft_val with[2] = {sum, more[i]};
-            sum = weft_rewrite__append(j->to, WEFT_OP_ADD, with, 2, NULL, 0, type, loc);
-        }
+        in[2] = (weft_val){0};
+    weft_val sum = all.ranks > 0 ? multiply_routed(j, n, &all, in)
+                                 : weft_rewrite__append(j->to, WEFT_OP_MATMUL, in, in[2].i ? 3 : 2,
+                                                        weft_node_attrs(j->m, n).at,
+                                                        weft_node_attrs(j->m, n).n, type, loc);
+    if (own_bias) {
+        weft_val with[2] = {sum, gather_by_model(j, c, 2, weft_node_out(j->m, n, 0))};
+        sum = weft_rewrite__append(j->to, WEFT_OP_ADD, with, 2, NULL, 0, type, loc);
+    }
     *out = weft_val_node(j->m, sum);
     return true;
 }

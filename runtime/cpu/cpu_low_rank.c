@@ -1,12 +1,13 @@
-/* low_rank_matmul and patched_matmul of f32. First each segment's own term (a low-rank product or a
- * sparse correction) is written to the result by loops of this file; then oneDNN adds the base GEMM
- * of all rows, with bias and epilogue.
+/* low_rank_matmul, routed_matmul and patched_matmul of f32. First each segment's own term (a
+ * low-rank product or a sparse correction) is written to the result by loops of this file; then
+ * oneDNN adds the base GEMM of all rows, with bias and epilogue.
  *
  * A low-rank product is little arithmetic on two small weights; as calls of a library it would take
  * longer than the base GEMM of a few rows. Blocks of rows of one segment are distributed over the
  * threads: x u, which stays in the L1 cache, by dot products with the rows of u transposed (packed
  * at load), then its product with v. A sparse correction reads elements of a single row in place,
- * or columns of a block of rows that was transposed for it.
+ * or columns of a block of rows that was transposed for it. Of a routed_matmul only the run tells
+ * the segments: within a block they are found by the models of its rows.
  *
  * The sum of the two products is NaN where both are infinite. So a run with such rows is repeated
  * (cpu_nan.c), with the reference kernel, which multiplies them by the corrected weight. */
@@ -32,6 +33,13 @@ typedef struct segment_term {
         value; /* index in args; 0: no sparse elements. The next two args are `tap` and `first` */
 } segment_term;
 
+/* The factors of a routed_matmul. */
+typedef struct routed_terms {
+    uint32_t models; /* 0: it is none */
+    int64_t start[WEFT_LOW_RANK_SEGMENTS + 1];
+    weft_cpu_pack *u; /* [ranks, k] */
+} routed_terms;
+
 typedef struct low_rank_kernel {
     weft_engine *engine;
     int64_t k, n, blocks, rows;
@@ -39,6 +47,7 @@ typedef struct low_rank_kernel {
     uint32_t out;  /* index in args */
     uint32_t n_segment;
     segment_term segment[WEFT_LOW_RANK_SEGMENTS];
+    routed_terms routed;
     uint64_t term_offset,
         term_bytes; /* scratch memory for x u, or for a transposed block of x; per thread */
     weft_kernel_fn run_base;
@@ -50,14 +59,36 @@ typedef struct low_rank_kernel {
 
 /* -- Running -------------------------------------------------------------------------------- */
 
-static void run_factors(const low_rank_kernel *k, const segment_term *s, const float *x, float *y,
-                        size_t rows, float *part)
+/* y = (x u) v; nothing where the rank is 0. */
+static void run_factors(const low_rank_kernel *k, const float *x, float *y, size_t rows,
+                        const float *u, const float *v, size_t rank, float *part)
 {
     static const float ones[WEFT_VEC_ROWS] = {1, 1, 1, 1, 1, 1, 1, 1};
     const weft_cpu_vec *vec = ((const weft_cpu *)k->engine->device)->vec;
-    size_t taps = (size_t)k->k, cols = (size_t)k->n, rank = (size_t)s->rank;
-    vec->dots(part, rank, x, taps, rows, weft_cpu__pack_data(s->u), taps, rank, taps);
-    vec->pv(y, cols, part, rank, rows, k->arg[s->v], cols, rank, cols, ones);
+    size_t taps = (size_t)k->k, cols = (size_t)k->n;
+    if (rank == 0) {
+        memset(y, 0, rows * cols * sizeof *y);
+        return;
+    }
+    vec->dots(part, rank, x, taps, rows, u, taps, rank, taps);
+    vec->pv(y, cols, part, rank, rows, v, cols, rank, cols, ones);
+}
+
+static void run_routed(const low_rank_kernel *k, int64_t block, float *part)
+{
+    const routed_terms *r = &k->routed;
+    const int64_t *model = k->arg[WEFT_ROUTED_MODEL];
+    const float *u = weft_cpu__pack_data(r->u), *v = k->arg[WEFT_ROUTED_V];
+    int64_t from = block * WEFT_VEC_ROWS, left = k->rows - from;
+    int64_t end = from + (left < WEFT_VEC_ROWS ? left : WEFT_VEC_ROWS);
+    for (int64_t to; from < end; from = to) {
+        int64_t m = model[from], first = r->start[m];
+        for (to = from; to < end && model[to] == m;)
+            to++;
+        run_factors(k, (const float *)k->arg[0] + from * k->k,
+                    (float *)k->arg[k->out] + from * k->n, (size_t)(to - from), u + first * k->k,
+                    v + first * k->n, (size_t)(r->start[m + 1] - first), part);
+    }
 }
 
 static void run_patch(const low_rank_kernel *k, const segment_term *s, const float *x, float *y,
@@ -87,12 +118,11 @@ static void run_block(const low_rank_kernel *k, const segment_term *s, int64_t b
     size_t rows = (size_t)(left < WEFT_VEC_ROWS ? left : WEFT_VEC_ROWS);
     const float *x = (const float *)k->arg[0] + (s->first + from) * k->k;
     float *y = (float *)k->arg[k->out] + (s->first + from) * k->n;
-    if (s->rank)
-        run_factors(k, s, x, y, rows, part);
-    else if (s->value)
+    if (s->value)
         run_patch(k, s, x, y, rows, part);
     else
-        memset(y, 0, rows * (size_t)k->n * sizeof *y);
+        run_factors(k, x, y, rows, s->rank ? weft_cpu__pack_data(s->u) : NULL,
+                    s->rank ? k->arg[s->v] : NULL, (size_t)s->rank, part);
 }
 
 static void run_blocks(void *cx, int64_t begin, int64_t end)
@@ -101,17 +131,29 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
     char *scratch = (char *)k->arg[k->out + 1] + k->term_offset;
     float *part = (float *)(scratch + weft_par_self() * k->term_bytes);
     uint32_t s = 0;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin; i < end && k->routed.models > 0; i++)
+        run_routed(k, i, part);
+    for (int64_t i = begin; i < end && k->routed.models == 0; i++) {
         while (s + 1 < k->n_segment && k->segment[s + 1].block <= i)
             s++;
         run_block(k, &k->segment[s], i, part);
     }
 }
 
+static bool are_models(const low_rank_kernel *k, const int64_t *model)
+{
+    for (int64_t i = 0; i < k->rows; i++)
+        if (model[i] < 0 || model[i] >= k->routed.models)
+            return false;
+    return true;
+}
+
 static weft_err run_low_rank(void *state, void *const *arg)
 {
     low_rank_kernel *k = state;
     k->arg = arg;
+    if (k->routed.models > 0 && !are_models(k, arg[WEFT_ROUTED_MODEL]))
+        return WEFT_ERR_INPUT;
     weft_cpu__need_tame(k->engine->device, arg[0], k->rows * k->k);
     weft_par_for(((const weft_cpu *)k->engine->device)->threads, k->blocks,
                  WEFT_VEC_ROWS * k->row_ns, run_blocks, k);
@@ -126,6 +168,8 @@ static void destroy_low_rank(void *state)
     for (uint32_t i = 0; i < k->n_segment; i++)
         if (k->segment[i].u)
             weft_cpu__put_pack(k->engine, k->segment[i].u);
+    if (k->routed.u)
+        weft_cpu__put_pack(k->engine, k->routed.u);
     k->destroy_base(k->base);
     free(k);
 }
@@ -203,8 +247,37 @@ static bool read_segments(const weft_prep *p, low_rank_kernel *k)
     return true;
 }
 
+/* Reads the factors of a routed_matmul; false: not supported here. */
+static bool read_routed(const weft_prep *p, low_rank_kernel *k)
+{
+    const weft_slot *u = &p->in[WEFT_ROUTED_U], *model = &p->in[WEFT_ROUTED_MODEL];
+    routed_terms *r = &k->routed;
+    if (p->n_in < WEFT_ROUTED_OPERANDS)
+        return false;
+    int64_t ranks = u->tensor.rank == 2 ? u->tensor.dim[1] : -1, most = 0;
+    const int64_t *start;
+    if (!u->weight || !is_matrix(p, WEFT_ROUTED_U, k->k, ranks) ||
+        !is_matrix(p, WEFT_ROUTED_V, ranks, k->n) || ranks >= INT32_MAX ||
+        !weft_slot_is(model, WEFT_DTYPE_I64, WEFT_LAYOUT_PLAIN) || model->tensor.rank != 1 ||
+        model->tensor.dim[0] != k->rows ||
+        !weft_slot_is(&p->in[0], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
+        !weft_low_rank_starts(p->attrs, ranks, &start, &r->models))
+        return false;
+    for (uint32_t m = 0; m < r->models; m++) {
+        r->start[m] = start[m];
+        r->start[m + 1] = ranks;
+        int64_t own = (m + 1 < r->models ? start[m + 1] : ranks) - start[m];
+        most = own > most ? own : most;
+    }
+    k->blocks = (k->rows + WEFT_VEC_ROWS - 1) / WEFT_VEC_ROWS;
+    widen(k, multiply_ns * (double)most * (double)(k->k + k->n), most);
+    return true;
+}
+
 static weft_err pack_segments(weft_prep *p, low_rank_kernel *k)
 {
+    if (k->routed.models > 0)
+        return weft_cpu__pack_transposed(p, WEFT_ROUTED_U, &k->routed.u);
     for (uint32_t i = 0; i < k->n_segment; i++)
         if (k->segment[i].rank)
             WEFT_TRY(weft_cpu__pack_transposed(p, weft_low_rank_u(i), &k->segment[i].u));
@@ -218,7 +291,8 @@ static weft_err wrap(weft_prep *p, low_rank_kernel *k, uint64_t scratch_bytes)
     k->base = p->state;
     k->destroy_base = p->destroy;
     k->term_offset = weft_align_up(p->scratch_bytes, 64);
-    snprintf(k->variant, sizeof k->variant, "low_rank+%s", p->variant);
+    snprintf(k->variant, sizeof k->variant, "%s+%s", k->routed.models ? "routed" : "low_rank",
+             p->variant);
     weft_err err = pack_segments(p, k);
     if (err == WEFT_ERR_OK && !weft_size_add(k->term_offset, scratch_bytes, &scratch_bytes))
         err = WEFT_ERR_NOMEM;
@@ -239,18 +313,19 @@ weft_err weft_cpu__prepare_low_rank(weft_prep *p)
 {
     const weft_tensor *y = &p->out[0].tensor;
     uint64_t bytes = 0;
-    if (p->in[0].tensor.rank != 2 || y->rank != 2 || p->keep_nan)
+    bool routed = p->op == WEFT_OP_ROUTED_MATMUL;
+    if (p->in[0].tensor.rank != y->rank || (!routed && y->rank != 2) || p->keep_nan)
         return WEFT_ERR_OK;
     low_rank_kernel *k = weft_cpu__calloc(1, sizeof *k);
     if (!k)
         return WEFT_ERR_NOMEM;
     k->engine = p->engine;
-    k->k = p->in[0].tensor.dim[1];
-    k->n = y->dim[1];
-    k->rows = y->dim[0];
+    k->k = p->in[0].tensor.dim[y->rank - 1];
+    k->n = y->dim[y->rank - 1];
+    k->rows = y->dim[y->rank - 2]; /* dims before are 1 */
     k->out = p->n_in;
-    bool fits =
-        read_segments(p, k) && weft_size_mul(k->term_bytes, weft_cpu__of(p)->threads, &bytes);
+    bool fits = (routed ? read_routed(p, k) : read_segments(p, k)) &&
+                weft_size_mul(k->term_bytes, weft_cpu__of(p)->threads, &bytes);
     weft_err err = fits ? weft_cpu__prepare_dnnl_onto(p) : WEFT_ERR_OK;
     if (p->run)
         return wrap(p, k, bytes);
