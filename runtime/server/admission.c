@@ -183,6 +183,9 @@ static double busy_ns(const weft_router *router, const router_worker *w, uint64_
                           : 0;
         most = left > most ? left : most;
     }
+    for (uint32_t k = 0; k < w->n_ahead; k++)
+        most += (double)weft_admission__batch_ns(&router->model[w->ahead[k].model],
+                                                 w->ahead[k].padded_rows);
     return most;
 }
 

@@ -206,6 +206,14 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
     round_to_bucket(model, batch);
 }
 
+void weft_batch__put_back(router_model *model, router_batch *batch)
+{
+    for (uint32_t i = batch->n; i-- > 0;)
+        if (batch->request[i])
+            weft_batch__push(model, batch->request[i]);
+    batch->n = 0;
+}
+
 /* -- Sending -------------------------------------------------------------------------------- */
 
 /* One input of a batch: the rows of its requests, then its last row once for each row of padding.
@@ -375,11 +383,21 @@ void weft_batch__count_end(weft_model_stats *s, const weft_request *r, uint64_t 
     s->pending--;
 }
 
+/* The worker may have begun a batch that was sent ahead before the answer to that before it was
+ * taken. */
+uint64_t weft_batch__took_ns(const router_batch *batch, const weft_wire_head *head, uint64_t now_ns)
+{
+    uint64_t took_ns = now_ns - batch->sent_ns,
+             most_ns = batch->ahead_ns ? now_ns - batch->ahead_ns : took_ns;
+    uint64_t infer_ns = head->infer_ns < most_ns ? head->infer_ns : most_ns;
+    return infer_ns > took_ns ? infer_ns : took_ns;
+}
+
 void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
                        uint64_t now_ns)
 {
     weft_model_stats *s = &model->stats;
-    uint64_t total_ns = now_ns - batch->sent_ns;
+    uint64_t total_ns = weft_batch__took_ns(batch, head, now_ns);
     uint64_t wire_ns = total_ns > head->infer_ns ? total_ns - head->infer_ns : 0;
     s->last_inference_ms = weft_clock__wall_ms();
     s->inference_count += (uint64_t)batch->rows;

@@ -1,7 +1,8 @@
-/* Memory that router and worker share for the messages of one worker: two boxes, one for each
- * direction, with room for one message. The writer of a box counts its messages; the reader has
- * taken one when its own count has caught up. Router and worker send in turn (a batch, then its
- * answer), so a box is never written while it is read.
+/* Memory that router and worker share for the messages of one worker: boxes for each direction,
+ * with room for one message each, written in turn. The writer counts its messages; the reader has
+ * taken all when its own count has caught up. There are never more batches without an answer than
+ * boxes, so a box is never written while it is read. Small boxes are two for each direction: the
+ * worker then finds the next batch when it has written an answer.
  *
  * A reader that finds nothing may look for a while, and then sleeps at the socket: it says so in
  * `sleeps`, looks once more, and waits. A writer that finds `sleeps` set sends a message of kind
@@ -20,7 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LINE = 64, PAGE = 4096 };
+enum { LINE = 64, PAGE = 4096, PAIR_MAX_BYTES = 256 << 10 };
 
 typedef struct lane {
     alignas(LINE) _Atomic uint32_t posted;
@@ -35,6 +36,7 @@ struct weft_channel {
     weft_channel_end end;
     shared *at;
     size_t box_bytes[2]; /* by its reader, multiples of PAGE */
+    uint32_t n_box;      /* for each reader */
     uint32_t posted, taken;
 };
 
@@ -43,9 +45,15 @@ static size_t round_up(size_t n)
     return (n + PAGE - 1) / PAGE * PAGE;
 }
 
-static size_t total_bytes(const size_t box_bytes[2])
+/* Boxes for each reader: a power of two, so that counts may overflow. */
+static uint32_t count_boxes(size_t to_worker, size_t to_router)
 {
-    return PAGE + box_bytes[0] + box_bytes[1];
+    return to_worker <= PAIR_MAX_BYTES && to_router <= PAIR_MAX_BYTES ? 2 : 1;
+}
+
+static size_t total_bytes(size_t to_worker, size_t to_router)
+{
+    return PAGE + count_boxes(to_worker, to_router) * (round_up(to_worker) + round_up(to_router));
 }
 
 static weft_channel *map(int fd, weft_channel_end end, size_t to_worker, size_t to_router)
@@ -56,8 +64,9 @@ static weft_channel *map(int fd, weft_channel_end end, size_t to_worker, size_t 
     c->end = end;
     c->box_bytes[WEFT_CHANNEL_WORKER] = round_up(to_worker);
     c->box_bytes[WEFT_CHANNEL_ROUTER] = round_up(to_router);
-    c->at = mmap(NULL, total_bytes(c->box_bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                 fd, 0);
+    c->n_box = count_boxes(to_worker, to_router);
+    c->at = mmap(NULL, total_bytes(to_worker, to_router), PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_POPULATE, fd, 0);
     if (c->at != MAP_FAILED)
         return c;
     free(c);
@@ -66,7 +75,7 @@ static weft_channel *map(int fd, weft_channel_end end, size_t to_worker, size_t 
 
 weft_channel *weft_channel__create(size_t to_worker, size_t to_router, int *out_fd)
 {
-    size_t bytes = PAGE + round_up(to_worker) + round_up(to_router);
+    size_t bytes = total_bytes(to_worker, to_router);
     weft_channel *c = NULL;
     int fd = memfd_create("weft-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     *out_fd = fd;
@@ -92,7 +101,7 @@ void weft_channel__destroy(weft_channel *c)
 {
     if (!c)
         return;
-    munmap(c->at, total_bytes(c->box_bytes));
+    munmap(c->at, PAGE + c->n_box * (c->box_bytes[0] + c->box_bytes[1]));
     free(c);
 }
 
@@ -105,16 +114,22 @@ void weft_channel__reset(weft_channel *c)
     c->posted = c->taken = 0;
 }
 
-/* The box of a reader. */
-static uint8_t *box_of(const weft_channel *c, weft_channel_end reader)
+/* The box of message `number` to a reader. */
+static uint8_t *box_of(const weft_channel *c, weft_channel_end reader, uint32_t number)
 {
-    return (uint8_t *)c->at + PAGE + (reader == WEFT_CHANNEL_ROUTER ? c->box_bytes[!reader] : 0);
+    size_t before = reader == WEFT_CHANNEL_ROUTER ? c->n_box * c->box_bytes[!reader] : 0;
+    return (uint8_t *)c->at + PAGE + before + number % c->n_box * c->box_bytes[reader];
+}
+
+uint32_t weft_channel__boxes(const weft_channel *c)
+{
+    return c->n_box;
 }
 
 uint8_t *weft_channel__room(const weft_channel *c, size_t *out_bytes)
 {
     *out_bytes = c->box_bytes[!c->end];
-    return box_of(c, !c->end);
+    return box_of(c, !c->end, c->posted);
 }
 
 bool weft_channel__post(weft_channel *c)
@@ -129,11 +144,17 @@ bool weft_channel__has(const weft_channel *c)
     return atomic_load_explicit(&c->at->lane[c->end].posted, memory_order_acquire) != c->taken;
 }
 
+const uint8_t *weft_channel__peek(const weft_channel *c, size_t *out_bytes)
+{
+    *out_bytes = c->box_bytes[c->end];
+    return box_of(c, c->end, c->taken);
+}
+
 const uint8_t *weft_channel__take(weft_channel *c, size_t *out_bytes)
 {
-    c->taken = atomic_load_explicit(&c->at->lane[c->end].posted, memory_order_acquire);
-    *out_bytes = c->box_bytes[c->end];
-    return box_of(c, c->end);
+    const uint8_t *box = weft_channel__peek(c, out_bytes);
+    c->taken++;
+    return box;
 }
 
 bool weft_channel__sleep(weft_channel *c)

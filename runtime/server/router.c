@@ -153,7 +153,9 @@ void weft_router__submit(weft_router *router, weft_request *request)
         weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the server is shutting down");
     else if ((!model->app || weft_served_app__choose(router, request)) &&
              enqueue(router, request)) {
+        uint32_t at = request->model; /* the variant of an app; the request may end in dispatch() */
         dispatch(router);
+        weft_router__send_ahead(router, at);
         return;
     }
     finish(router, request);
@@ -182,10 +184,12 @@ static void end_broken(router_worker *w)
 /* Takes the request out of the batches that the worker runs or has answered; false: not there. */
 static bool take_out(router_worker *w, const weft_request *request)
 {
-    for (uint32_t k = 0; k < w->n_part; k++)
-        for (uint32_t i = 0; i < w->part[k].n; i++)
-            if (w->part[k].request[i] == request)
-                return detach(w, &w->part[k], i) != NULL;
+    for (uint32_t k = 0; k < weft_router__count_batches(w); k++) {
+        router_batch *batch = weft_router__batch(w, k);
+        for (uint32_t i = 0; i < batch->n; i++)
+            if (batch->request[i] == request)
+                return detach(w, batch, i) != NULL;
+    }
     for (uint32_t k = 0; k < w->n_answered; k++)
         for (uint32_t i = 0; i < w->answered[k].n; i++)
             if (w->answered[k].request[i] == request) {
@@ -312,6 +316,14 @@ static void send_message(weft_router *router, router_worker *w, const weft_bundl
     weft_worker__send(&w->process, message);
 }
 
+/* There is no memory for the message: the requests wait for the next turn. */
+static void put_back(weft_router *router, router_worker *w)
+{
+    for (uint32_t k = 0; k < w->n_part; k++)
+        weft_batch__put_back(&router->model[w->part[k].model], &w->part[k]);
+    w->n_part = 0;
+}
+
 static void send_batches(weft_router *router, router_worker *w)
 {
     weft_wire_out message;
@@ -319,14 +331,14 @@ static void send_batches(weft_router *router, router_worker *w)
         if (weft_batch__compose_packed(w->packed, w->part, w->places, &message))
             send_message(router, w, w->packed, &message);
         else
-            weft_worker__fail(&w->process);
+            put_back(router, w);
     } else if (weft_batch__compose(router->model, w->part, w->n_part,
                                    w->joint ? w->joint->empty : NULL, &message))
         send_message(router, w,
                      w->joint ? w->joint->program : router->model[w->part[0].model].program,
                      &message);
     else
-        weft_worker__fail(&w->process); /* out of memory: the batch returns to its queue */
+        put_back(router, w);
 }
 
 /* Makes the worker prepare a combination of sizes. */
@@ -335,10 +347,8 @@ static void send_sizes(weft_router *router, router_worker *w, router_joint *j,
 {
     uint32_t n = j->program->n_input;
     weft_wire_out message;
-    if (!weft_wire__begin(&message, WEFT_WIRE_PREPARE, n, 0)) {
-        weft_worker__fail(&w->process);
-        return;
-    }
+    if (!weft_wire__begin(&message, WEFT_WIRE_PREPARE, n, 0))
+        return; /* it is tried again */
     memcpy(message.tensor, size->in, n * sizeof *message.tensor);
     memcpy(w->prepare_in, size->in, n * sizeof *w->prepare_in);
     w->prepares = true;
@@ -417,7 +427,8 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
             weft_batch__give(model, &w->part[k], tensor, w->joint ? n : head->n_tensor, payload);
         if (w->part[k].n > 0) {
             weft_batch__count(model, &w->part[k], head, now_ns);
-            weft_admission__learn(model, w->part[k].padded_rows, now_ns - w->part[k].sent_ns);
+            weft_admission__learn(model, w->part[k].padded_rows,
+                                  weft_batch__took_ns(&w->part[k], head, now_ns));
         }
         for (uint32_t i = 0; i < n; i++)
             payload += (size_t)weft_numel(tensor[i].dim, tensor[i].rank) *
@@ -490,16 +501,15 @@ static void on_worker_idle(void *user)
 {
     router_worker *w = user;
     weft_router *router = w->router;
-    router_batch *answered = w->part;
-    uint32_t n_answered = w->n_part;
     bool separate = w->separate;
-    w->part = w->answered;
-    w->answered = answered;
-    w->n_answered = n_answered;
-    w->n_part = 0;
     w->separate = false;
+    weft_router__advance(w, weft_clock__now_ns());
+    router_batch *answered = w->answered;
+    uint32_t n_answered = w->n_answered;
     /* The next batch is sent before the answers are written, so that the worker does not wait. */
     dispatch(router);
+    if (n_answered > 0)
+        weft_router__send_ahead(router, answered[0].model);
     for (uint32_t k = 0; k < n_answered; k++)
         finish_batch(router, &answered[k], separate);
     w->n_answered = 0;
@@ -536,9 +546,9 @@ static void on_end(void *user, bool starting)
     end_preparation(w, false);
     router->restarts++;
     w->broken = false;
-    for (uint32_t k = 0; k < w->n_part; k++)
-        take_back(router, &w->part[k]);
-    w->n_part = 0;
+    for (uint32_t k = 0; k < weft_router__count_batches(w); k++)
+        take_back(router, weft_router__batch(w, k));
+    w->n_part = w->n_ahead = 0;
 }
 
 static const worker_events worker_handlers = {
@@ -564,12 +574,14 @@ static void expire_queued(weft_router *router, router_model *model, uint64_t now
 /* Answers the requests of a running batch whose deadline passed; the worker goes on. */
 static void expire_running(router_worker *w, uint64_t now_ns)
 {
-    for (uint32_t k = 0; k < w->n_part; k++)
-        for (uint32_t i = 0; k < w->n_part && i < w->part[k].n; i++) {
-            weft_request *r = w->part[k].request[i];
+    for (uint32_t k = 0; k < weft_router__count_batches(w); k++)
+        for (uint32_t i = 0; k < weft_router__count_batches(w) && i < weft_router__batch(w, k)->n;
+             i++) {
+            router_batch *batch = weft_router__batch(w, k);
+            weft_request *r = batch->request[i];
             if (!r || r->deadline_ns > now_ns)
                 continue;
-            detach(w, &w->part[k], i);
+            detach(w, batch, i);
             weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
                                      "the deadline passed while the model was running");
             finish(w->router, r);
@@ -605,8 +617,8 @@ static bool is_late(const router_worker *w, const router_batch *batch, uint64_t 
 static void move_requests(router_worker *w, uint64_t now_ns)
 {
     bool stalled = w->process.stall_ns != 0, moved = false;
-    for (uint32_t k = 0; k < w->n_part; k++) {
-        router_batch *batch = &w->part[k];
+    for (uint32_t k = 0; k < weft_router__count_batches(w); k++) {
+        router_batch *batch = weft_router__batch(w, k);
         if (!stalled && !is_late(w, batch, now_ns))
             continue;
         for (uint32_t i = 0; i < batch->n; i++) {

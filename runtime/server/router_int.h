@@ -10,6 +10,7 @@
  *   router_models.c     bundles, their models, versions and weights
  *   router_status.c     questions about the router
  *   router_place.c      which worker serves which models
+ *   router_ahead.c      the next batch of a worker that runs a short one
  *   router.c            hands queued requests to idle workers
  *   router_change.c     new workers beside the old ones, for another plan
  *
@@ -81,6 +82,7 @@ typedef struct router_batch {
     int64_t rows, padded_rows;
     int64_t packed_rows; /* of the bucket of a packed batch */
     uint64_t sent_ns;
+    uint64_t ahead_ns; /* sent ahead: when; sent_ns is when the batch before was answered */
 } router_batch;
 
 /* Checks the inputs of a request and sets its `rows`. false: its answer is set. */
@@ -100,6 +102,8 @@ int64_t weft_batch__waiting(const router_model *model);
 /* Moves requests of equal shapes from the queue, which is not empty, into `batch`, oldest first: up
  * to `most` rows, or a single larger request. */
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
+/* Moves the requests of a batch back to where they stood. */
+void weft_batch__put_back(router_model *model, router_batch *batch);
 /* Outputs that no request of the batch asks for. */
 uint64_t weft_batch__skipped(const router_batch *batch);
 /* Composes the inputs of the batches, one part after the other, into a message of kind RUN.
@@ -114,6 +118,9 @@ void weft_batch__give(const router_model *model, router_batch *batch,
 void weft_batch__count_times(weft_model_stats *stats, const weft_request *request);
 /* The same with a request that ends, `took_ns` after its arrival, whatever its answer. */
 void weft_batch__count_end(weft_model_stats *stats, const weft_request *request, uint64_t took_ns);
+/* How long the worker had an answered batch. */
+uint64_t weft_batch__took_ns(const router_batch *batch, const weft_wire_head *head,
+                             uint64_t now_ns);
 /* Adds an answered batch to the statistics of its model and requests. */
 void weft_batch__count(router_model *model, const router_batch *batch, const weft_wire_head *head,
                        uint64_t now_ns);
@@ -164,7 +171,7 @@ typedef struct worker_events {
      * send. After an error the payload is its text, NUL-terminated. */
     void (*on_answer)(void *user, const weft_wire_head *head, const weft_wire_tensor *tensor,
                       const uint8_t *payload);
-    /* After on_answer: the process is idle. May send. */
+    /* After on_answer: the process is idle, or runs the message that was sent ahead. May send. */
     void (*on_idle)(void *user);
     /* The process ended or was killed, and waits for its restart; its `why` is set when it was
      * `starting`. The answer to a message that was sent will not come. */
@@ -210,10 +217,12 @@ typedef struct worker_process {
     bool reports_lost;        /* it has reported that its device is lost */
     char why[WORKER_WHY_MAX]; /* last report; "": none, or a process became ready since */
     weft_wire_out tx;
-    bool tx_blocked; /* the socket took a part of it; the rest waits for EPOLLOUT */
-    bool tx_shared;  /* it went through the channel */
-    uint32_t n_bell; /* messages of kind BELL since the last answer */
-    uint64_t tx_ns;  /* when it was sent */
+    bool tx_blocked;   /* the socket took a part of it; the rest waits for EPOLLOUT */
+    bool tx_shared;    /* it went through the channel */
+    uint32_t n_bell;   /* messages of kind BELL since the last answer */
+    uint64_t tx_ns;    /* when it was sent */
+    uint64_t ahead_id; /* of a message that was sent after it, before its answer; 0: none */
+    uint64_t early_ns; /* when the answer to that message was there first; 0: it is not */
     /* Message being received. */
     weft_wire_head rx_head;
     weft_wire_tensor *rx_tensor;
@@ -225,6 +234,10 @@ typedef struct worker_process {
 void weft_worker__start(worker_process *worker);
 /* Sends a message to an idle process and frees it when it is answered. May call on_end. */
 void weft_worker__send(worker_process *worker, const weft_wire_out *message);
+/* Whether a busy process takes another message before it has answered. */
+bool weft_worker__takes_ahead(const worker_process *worker);
+/* Sends it, and frees it. May call on_end. false: it is too large. */
+bool weft_worker__send_ahead(worker_process *worker, weft_wire_out *message);
 /* Kills the process; on_end is called. */
 void weft_worker__fail(worker_process *worker);
 /* The same for a process that took too long to prepare its models or to answer, or that is stalled.
@@ -248,6 +261,11 @@ void weft_worker__close_channel(worker_process *worker);
 /* Sends `tx` through the channel; out_failed: the bell could not be rung. false: it has to go over
  * the socket. */
 bool weft_worker__share(worker_process *worker, bool *out_failed);
+/* The same for `message`, while `tx` is not answered. false: it does not fit. */
+bool weft_worker__share_ahead(worker_process *worker, const weft_wire_out *message,
+                              bool *out_failed);
+/* Whether the answer in the channel is that to the message sent ahead. */
+bool weft_worker__is_early(const worker_process *worker);
 /* Reads the answer in the channel: its tensors are in channel_tensor. false: malformed. */
 bool weft_worker__read_answer(worker_process *worker, weft_wire_head *head,
                               const uint8_t **out_payload);
@@ -327,6 +345,8 @@ typedef struct router_worker {
     weft_wire_tensor *prepare_in;
     router_batch *part;
     uint32_t n_part;        /* 0: no batch */
+    router_batch *ahead;    /* as many as `part`; the first was sent behind it */
+    uint32_t n_ahead;       /* 0 or 1 */
     bool separate;          /* the answered batch failed: each request is to run alone */
     bool broken;            /* its message lost data: it is to be ended */
     bool outgoing;          /* not needed after the change: retires when nothing needs it */
@@ -396,6 +416,18 @@ bool weft_served_app__can_lose(const weft_router *router, uint32_t model,
                                bool (*holds)(const weft_router *router, uint32_t variant));
 /* Counts a request that ends. */
 void weft_served_app__count(weft_router *router, const weft_request *request, uint64_t took_ns);
+
+/* -- Batches sent ahead (router_ahead.c) ---------------------------------------------------- */
+
+/* Sends a batch of the model to busy workers, for when they have answered, where that delays
+ * nobody.
+ */
+void weft_router__send_ahead(weft_router *router, uint32_t model);
+/* The worker has answered: what was sent ahead is what it runs. */
+void weft_router__advance(router_worker *w, uint64_t now_ns);
+/* Batches that the worker has not answered, that sent ahead included. */
+uint32_t weft_router__count_batches(const router_worker *w);
+router_batch *weft_router__batch(const router_worker *w, uint32_t i);
 
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 

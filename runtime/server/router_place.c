@@ -150,9 +150,11 @@ static weft_err allocate_worker(const weft_router *router, const weft_bundle *b,
     w->most = calloc((size_t)router->model_room + 1, sizeof *w->most);
     w->part = calloc(parts, sizeof *w->part);
     w->answered = calloc(parts, sizeof *w->answered);
+    w->ahead = calloc(parts, sizeof *w->ahead);
     w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
     w->places = calloc(places + 1, sizeof *w->places);
-    bool ok = w->serves && w->most && w->part && w->answered && w->prepare_in && w->places;
+    bool ok =
+        w->serves && w->most && w->part && w->answered && w->ahead && w->prepare_in && w->places;
     return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
@@ -199,6 +201,7 @@ void weft_router__close_worker(router_worker *w)
     free(w->most);
     free(w->part);
     free(w->answered);
+    free(w->ahead);
     free(w->prepare_in);
     free(w->places);
 }

@@ -821,7 +821,7 @@ void weft_look__missed(weft_look *look);
 typedef struct weft_channel weft_channel;
 typedef enum weft_channel_end { WEFT_CHANNEL_ROUTER, WEFT_CHANNEL_WORKER } weft_channel_end;
 
-/* With a box for messages to the worker and one for its answers; *out_fd is for weft_channel__open
+/* With boxes for messages to the worker and for its answers; *out_fd is for weft_channel__open
  * in its process, with the same sizes. NULL: errno. */
 weft_channel *weft_channel__create(size_t to_worker, size_t to_router, int *out_fd);
 /* In the worker; closes the descriptor. NULL: errno. */
@@ -830,13 +830,17 @@ void weft_channel__destroy(weft_channel *channel); /* NULL is allowed */
 /* For a new process; the one before has ended. */
 void weft_channel__reset(weft_channel *channel);
 
-/* The box that this end writes; free when the other end has answered. */
+/* How many messages may be under way in each direction. */
+uint32_t weft_channel__boxes(const weft_channel *channel);
+/* The box that this end writes next; free while fewer messages are under way. */
 uint8_t *weft_channel__room(const weft_channel *channel, size_t *out_bytes);
 /* The box has a message. true: the other end sleeps and has to be sent a BELL. */
 bool weft_channel__post(weft_channel *channel);
 /* Whether a message for this end has not been taken. */
 bool weft_channel__has(const weft_channel *channel);
-/* The box with the message, which counts as taken; see weft_wire__read. */
+/* The box with the next message; see weft_wire__read. */
+const uint8_t *weft_channel__peek(const weft_channel *channel, size_t *out_bytes);
+/* The same; the message counts as taken. */
 const uint8_t *weft_channel__take(weft_channel *channel, size_t *out_bytes);
 /* This end is about to sleep: messages posted from now on ring the bell. false: one has come. */
 bool weft_channel__sleep(weft_channel *channel);

@@ -4,6 +4,7 @@
 #include "runtime/server/router_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,21 +73,37 @@ void weft_worker__close_channel(worker_process *w)
 
 /* -- Messages ------------------------------------------------------------------------------- */
 
-bool weft_worker__share(worker_process *w, bool *out_failed)
+bool weft_worker__share_ahead(worker_process *w, const weft_wire_out *message, bool *out_failed)
 {
     static const weft_wire_head bell = {.magic = WEFT_WIRE_MAGIC, .kind = WEFT_WIRE_BELL};
     size_t room = 0;
     uint8_t *box = w->channel ? weft_channel__room(w->channel, &room) : NULL;
-    if (!box || w->tx.head.kind != WEFT_WIRE_RUN ||
-        !weft_wire__write(&w->tx, box, room, WEFT_WIRE_ALIGN))
+    if (!box || message->head.kind != WEFT_WIRE_RUN ||
+        !weft_wire__write(message, box, room, WEFT_WIRE_ALIGN))
         return false;
-    w->tx_shared = true;
-    w->tx.at_iov = w->tx.n_iov;
-    w->tx_ns = weft_clock__now_ns();
-    /* The socket has at most an older bell: it takes this one whole. */
+    /* The socket has at most older bells: it takes this one whole. */
     *out_failed = weft_channel__post(w->channel) &&
                   send(w->fd, &bell, sizeof bell, MSG_NOSIGNAL) != (ssize_t)sizeof bell;
     return true;
+}
+
+bool weft_worker__share(worker_process *w, bool *out_failed)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    if (!weft_worker__share_ahead(w, &w->tx, out_failed))
+        return false;
+    w->tx_shared = true;
+    w->tx.at_iov = w->tx.n_iov;
+    w->tx_ns = now_ns;
+    return true;
+}
+
+bool weft_worker__is_early(const worker_process *w)
+{
+    weft_wire_head head;
+    size_t room = 0;
+    memcpy(&head, weft_channel__peek(w->channel, &room), sizeof head);
+    return w->ahead_id && head.id == w->ahead_id;
 }
 
 bool weft_worker__read_answer(worker_process *w, weft_wire_head *head, const uint8_t **out_payload)

@@ -40,6 +40,9 @@ static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;
  */
 static const uint64_t continue_after_ns = 500000000u, continued_grace_ns = 1000000000u,
                       stopped_grace_ns = 400000000u, stall_grace_ns = 5000000000u;
+/* An answer to the message sent ahead may be there for so long before that which goes before it,
+ * over the socket. */
+static const uint64_t early_grace_ns = 1000000000u;
 /* The router was not running for so long: the pulse was not missed. */
 static const uint64_t router_pause_ns = 200000000u;
 
@@ -60,6 +63,7 @@ static void free_messages(worker_process *w)
     weft_wire__free(&w->tx);
     free_rx(w);
     w->tx_blocked = w->tx_shared = false;
+    w->ahead_id = w->early_ns = 0;
 }
 
 /* Waits up to grace_ns for the process to end; its socket is closed, so that it ends by itself and
@@ -408,6 +412,22 @@ void weft_worker__send(worker_process *w, const weft_wire_out *message)
         weft_worker__fail(w);
 }
 
+bool weft_worker__takes_ahead(const worker_process *w)
+{
+    return weft_worker__awaits(w) && w->ahead_id == 0 && weft_channel__boxes(w->channel) > 1;
+}
+
+bool weft_worker__send_ahead(worker_process *w, weft_wire_out *message)
+{
+    bool failed = false, fits = weft_worker__share_ahead(w, message, &failed);
+    if (fits)
+        w->ahead_id = message->head.id;
+    weft_wire__free(message);
+    if (failed)
+        weft_worker__fail(w);
+    return fits;
+}
+
 /* -- Receiving ------------------------------------------------------------------------------ */
 
 /* The section of the message (head, tensor heads, payload) that is incomplete: where its next bytes
@@ -473,9 +493,15 @@ static void take_report(worker_process *w)
 
 static void end_answer(worker_process *w)
 {
-    w->state = WORKER_IDLE;
+    uint64_t next_id = w->ahead_id;
+    w->state = next_id ? WORKER_BUSY : WORKER_IDLE;
     w->n_bell = 0;
     free_messages(w);
+    if (next_id) {
+        w->tx.head.id = next_id;
+        w->tx_shared = true;
+        w->tx_ns = weft_clock__now_ns();
+    }
     w->events->on_idle(w->user);
 }
 
@@ -528,11 +554,21 @@ bool weft_worker__awaits(const worker_process *w)
     return w->state == WORKER_BUSY && w->tx_shared;
 }
 
+/* Whether the answer in the channel has to wait for another, which comes over the socket. */
+static bool waits(worker_process *w)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    if (!weft_worker__is_early(w))
+        return false;
+    w->early_ns = w->early_ns ? w->early_ns : now_ns;
+    return now_ns - w->early_ns < early_grace_ns;
+}
+
 bool weft_worker__take(worker_process *w)
 {
     weft_wire_head head;
     const uint8_t *payload;
-    if (!w->channel || w->fd < 0 || !weft_channel__has(w->channel))
+    if (!w->channel || w->fd < 0 || !weft_channel__has(w->channel) || (w->ahead_id && waits(w)))
         return false;
     if (!weft_worker__read_answer(w, &head, &payload) || !weft_worker__awaits(w) ||
         head.id != w->tx.head.id) {

@@ -122,8 +122,9 @@ static void read_message(world *w, input *in, weft_channel_end by)
 {
     weft_wire_head head, again;
     size_t room = 0, at = 0, second_at = 0, n_max = next(in, 1) % (TENSORS_MAX + 1);
+    const uint8_t *next_box = weft_channel__peek(w->end[by], &room);
     const uint8_t *box = weft_channel__take(w->end[by], &room);
-    need(!weft_channel__has(w->end[by]));
+    need(box == next_box);
     /* Of exactly n_max: what is written beyond is found by the sanitizers. */
     weft_wire_tensor *tensor = calloc(n_max + 1, sizeof *tensor);
     weft_wire_tensor *second = calloc(n_max + 1, sizeof *second);
