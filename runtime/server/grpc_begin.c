@@ -1,5 +1,5 @@
-/* From a whole message to a call: messages in the forms gzip and deflate are unpacked, small ones
- * at once, others beside the loop. */
+/* From a whole message to a call: messages in the forms gzip and deflate are unpacked, those that
+ * become small at once, others beside the loop. */
 #include "runtime/server/grpc_int.h"
 
 #include <stddef.h>
@@ -30,12 +30,21 @@ static void start(const weft_grpc_method *method, weft_grpc_call *call, uint8_t 
     free(message);
 }
 
-/* Replaces the bytes of the call by what they unpack to, or sets its error. Any thread. */
-static void unpack(weft_grpc_call *call, size_t most)
+static size_t most_of(const weft_grpc_call *call)
+{
+    return weft_zip__most(call->n_bytes, call->unpacked_max);
+}
+
+/* Replaces the bytes of the call by what they unpack to, or sets its error. false: they unpack to
+ * more than `limit`, which is less than what they may. Any thread. */
+static bool unpack(weft_grpc_call *call, size_t limit)
 {
     char *plain = NULL;
-    size_t len = 0;
-    weft_zip_result result = weft_zip__unpack(call->bytes, call->n_bytes, most, &plain, &len);
+    size_t len = 0, most = most_of(call);
+    weft_zip_result result =
+        weft_zip__unpack(call->bytes, call->n_bytes, limit < most ? limit : most, &plain, &len);
+    if (result == WEFT_ZIP_TOO_LARGE && limit < most)
+        return false;
     free(call->bytes);
     call->bytes = (uint8_t *)plain;
     call->n_bytes = len;
@@ -48,6 +57,7 @@ static void unpack(weft_grpc_call *call, size_t most)
     else if (result == WEFT_ZIP_TOO_LARGE)
         weft_grpc__fail_call(call, WEFT_GRPC_RESOURCE_EXHAUSTED,
                              "the message has more than %zu bytes when it is unpacked", most);
+    return true;
 }
 
 /* The bytes are unpacked, or the call has its error. */
@@ -68,15 +78,9 @@ static weft_grpc_call *call_of(weft_job *job)
     return (weft_grpc_call *)((char *)job - offsetof(weft_grpc_call, job));
 }
 
-static size_t most_of(const weft_grpc_call *call)
-{
-    return weft_zip__most(call->n_bytes, call->unpacked_max);
-}
-
 static void run_unpack(weft_job *job)
 {
-    weft_grpc_call *call = call_of(job);
-    unpack(call, most_of(call));
+    (void)unpack(call_of(job), SIZE_MAX);
 }
 
 static void done_unpack(weft_job *job)
@@ -93,18 +97,17 @@ void weft_grpc__begin_call(const weft_grpc_method *method, weft_grpc_call *call,
                            size_t len)
 {
     call->method = method;
+    call->unpacked_max = weft_grpc__message_max(method, call->unpacked_max);
     if (call->form == WEFT_ZIP_NONE || len == 0) {
         start(method, call, message, len);
         return;
     }
     call->bytes = message;
     call->n_bytes = len;
-    if (!weft_grpc__hold_bytes(call, len + most_of(call))) {
-        go_on(call);
-        return;
-    }
-    if (!call->offload || len <= WEFT_GRPC_INLINE_PACKED_BYTES) {
-        unpack(call, most_of(call));
+    size_t most = most_of(call), limit = call->offload ? (size_t)WEFT_GRPC_INLINE_BYTES : most;
+    limit = limit < most ? limit : most;
+    if (!weft_grpc__hold_bytes(call, len + limit) || unpack(call, limit) ||
+        !weft_grpc__hold_bytes(call, len + most)) {
         go_on(call);
         return;
     }

@@ -441,6 +441,12 @@ bool weft_grpc__is_infer(const weft_grpc_method *method)
     return !method->run && !method->begin;
 }
 
+size_t weft_grpc__message_max(const weft_grpc_method *method, size_t infer_max)
+{
+    bool other = !weft_grpc__is_infer(method) && infer_max > WEFT_GRPC_PARAMETERS_BYTES;
+    return other ? WEFT_GRPC_PARAMETERS_BYTES : infer_max;
+}
+
 void weft_grpc__cancel_call(weft_grpc_call *call)
 {
     if (call->offloaded) {

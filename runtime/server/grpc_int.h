@@ -94,8 +94,11 @@ typedef struct weft_grpc_call {
 const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len);
 const char *weft_grpc__path_of(const weft_grpc_method *method);
 weft_api_group weft_grpc__group_of(const weft_grpc_method *method);
-/* Messages of ModelInfer above this size are read beside the loop. */
-enum { WEFT_GRPC_INLINE_BYTES = 256 << 10 };
+/* Messages of ModelInfer above this size are read beside the loop; those of other methods are read
+ * on it and have at most WEFT_GRPC_PARAMETERS_BYTES. */
+enum { WEFT_GRPC_INLINE_BYTES = 64 << 10, WEFT_GRPC_PARAMETERS_BYTES = 4 << 10 };
+/* Most bytes of a message to the method, where one of ModelInfer has `infer_max`. */
+size_t weft_grpc__message_max(const weft_grpc_method *method, size_t infer_max);
 /* The same as weft_grpc__start_call for a large message of ModelInfer, which it takes. */
 void weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len);
 bool weft_grpc__is_infer(const weft_grpc_method *method);
@@ -109,7 +112,7 @@ void weft_grpc__begin_call(const weft_grpc_method *method, weft_grpc_call *call,
 bool weft_grpc__hold_bytes(weft_grpc_call *call, size_t bytes);
 /* Packs the answer of a call whose message was packed. Any thread. */
 void weft_grpc__pack_answer(weft_grpc_call *call);
-/* Packed messages, and answers to be packed, above this size are handled beside the loop. */
+/* Answers that are to be packed, above this size, are written beside the loop. */
 enum { WEFT_GRPC_INLINE_PACKED_BYTES = 4 << 10 };
 /* `message`: without prefix; not used after the function returns. */
 void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,

@@ -286,7 +286,8 @@ static bool begin_message(grpc_stream *s)
         len = len << 8 | s->prefix[i];
     s->len = len;
     s->deadline_ns = weft_grpc__deadline(s->len);
-    snprintf(text, sizeof text, "the message is larger than %zu bytes", s->share.grpc->max_message);
+    size_t most = weft_grpc__message_max(s->method, s->share.grpc->max_message);
+    snprintf(text, sizeof text, "the message is larger than %zu bytes", most);
     if (s->prefix[0] > 1)
         refuse_message(s, WEFT_GRPC_INVALID_ARGUMENT, "the message has wrong flags");
     else if (s->prefix[0] == 1 && !s->has_encoding)
@@ -295,7 +296,7 @@ static bool begin_message(grpc_stream *s)
     else if (s->prefix[0] == 1 && s->form == WEFT_ZIP_NONE)
         refuse_message(s, WEFT_GRPC_UNIMPLEMENTED,
                        "messages may be compressed by gzip and deflate only");
-    else if (s->len > s->share.grpc->max_message)
+    else if (s->len > most)
         refuse_message(s, WEFT_GRPC_RESOURCE_EXHAUSTED, text);
     else
         return true;

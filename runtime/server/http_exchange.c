@@ -184,10 +184,11 @@ static void drop_tensors(http_exchange *x)
 
 /* -- Decompression -------------------------------------------------------------------------- */
 
-bool weft_http__begin_decode(http_exchange *x)
+bool weft_http__begin_decode(http_exchange *x, size_t limit)
 {
     size_t most = weft_zip__most(x->len, x->http->max_body);
-    if (!hold(x, 0, most))
+    most = most < limit ? most : limit;
+    if (!hold(x, x->plain_max, most))
         return false;
     x->plain_max = most;
     return true;
@@ -202,10 +203,12 @@ static void drop_plain(http_exchange *x)
 }
 
 /* gzip or deflate (zlib); the size limit applies to the decompressed body as well. */
-void weft_http__decode(http_exchange *x)
+bool weft_http__decode(http_exchange *x)
 {
     weft_zip_result result =
         weft_zip__unpack(x->body, x->len, x->plain_max, &x->plain, &x->plain_len);
+    if (result == WEFT_ZIP_TOO_LARGE && x->plain_max < weft_zip__most(x->len, x->http->max_body))
+        return false;
     if (result == WEFT_ZIP_NOMEM)
         weft_http__fail(x, 500, "out of memory");
     else if (result == WEFT_ZIP_DAMAGED)
@@ -215,6 +218,7 @@ void weft_http__decode(http_exchange *x)
     else if (result == WEFT_ZIP_TOO_LARGE)
         weft_http__fail(x, 400, "the body is more than %d times larger than its compressed form",
                         WEFT_ZIP_RATIO_MAX);
+    return true;
 }
 
 bool weft_http__end_decode(http_exchange *x)

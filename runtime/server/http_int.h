@@ -173,11 +173,12 @@ bool weft_http__hold_inputs(http_exchange *x);
 /* The router has answered: counts the outputs instead, and frees inputs and body. false: as above.
  */
 bool weft_http__hold_outputs(http_exchange *x);
-/* Decompression of a whole body. weft_http__begin_decode sets aside the bytes that it may take,
- * weft_http__decode may run on any thread, weft_http__end_decode replaces the body. false: the
- * exchange has its error. */
-bool weft_http__begin_decode(http_exchange *x);
-void weft_http__decode(http_exchange *x);
+/* Decompression of a whole body. weft_http__begin_decode sets aside the bytes that it may take, at
+ * most `limit`; false: the exchange has its error. weft_http__decode may run on any thread; false:
+ * it has more than that limit, and is to be begun again. weft_http__end_decode replaces the body;
+ * false: the exchange has its error. */
+bool weft_http__begin_decode(http_exchange *x, size_t limit);
+bool weft_http__decode(http_exchange *x);
 bool weft_http__end_decode(http_exchange *x);
 /* The status of an answer of the router. */
 unsigned weft_http__status_of(weft_answer answer);
@@ -191,6 +192,9 @@ size_t weft_http__write_head(http_exchange *x, const char *option, char *out, si
 void weft_http__free_exchange(http_exchange *x);
 /* The model is not needed for a request any more. */
 void weft_http__end_use(http_exchange *x);
+
+/* Bodies of routes other than inference are read on the loop's thread: none has more. */
+enum { HTTP_PARAMETERS_BYTES = 4 << 10 };
 
 /* -- Routes (http_routes.c) ----------------------------------------------------------------- */
 

@@ -6,8 +6,6 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { BODY_MAX_BYTES = 4 << 10 };
-
 void weft_http__list_regions(http_exchange *x)
 {
     weft_region_info list[WEFT_REGIONS_MAX];
@@ -43,8 +41,9 @@ void weft_http__register_region(http_exchange *x)
         x->status = weft_http__status_of(on);
         return;
     }
-    json_t *root =
-        x->len <= BODY_MAX_BYTES ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *root = x->len <= HTTP_PARAMETERS_BYTES
+                       ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL)
+                       : NULL;
     if (root &&
         json_unpack(root, "{s:s, s?I, s:I}", "key", &info.key, "offset", &offset, "byte_size",
                     &bytes) == 0 &&

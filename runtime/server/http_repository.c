@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODY_MAX_BYTES = 64 << 10 };
-
 static void on_end(weft_operation_wait *wait, weft_answer answer, const char *error)
 {
     http_exchange *x = (http_exchange *)((char *)wait - offsetof(http_exchange, operation));
@@ -71,12 +69,15 @@ static bool read_parameters(http_exchange *x, bool loads, parameters *out)
     *out = (parameters){0};
     if (x->len == 0)
         return true;
-    json_t *root =
-        x->len <= BODY_MAX_BYTES ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *root = x->len <= HTTP_PARAMETERS_BYTES
+                       ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL)
+                       : NULL;
     json_t *list = json_object_get(root, "parameters");
     bool ok = json_is_object(root) && (!list || json_is_object(list));
     if (!ok)
-        weft_http__fail(x, 400, "the body is no JSON object with an object 'parameters'");
+        weft_http__fail(
+            x, 400, "the body is no JSON object with an object 'parameters', of at most %d bytes",
+            HTTP_PARAMETERS_BYTES);
     json_object_foreach(list, name, value)
     {
         ok = ok && take_parameter(x, name, value, loads, out);
@@ -110,7 +111,7 @@ void weft_http__change_model(http_exchange *x, bool loads)
 /* {"ready": true} asks for models that are ready. */
 void weft_http__list_models(http_exchange *x)
 {
-    json_t *root = x->len && x->len <= BODY_MAX_BYTES
+    json_t *root = x->len && x->len <= HTTP_PARAMETERS_BYTES
                        ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL)
                        : NULL;
     bool ready = json_is_true(json_object_get(root, "ready"));

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODY_MAX_BYTES = 64 << 10 };
-
 static void reply_log(http_exchange *x)
 {
     weft_setting list[WEFT_SETTINGS_MAX];
@@ -52,8 +50,9 @@ static bool read_settings(http_exchange *x, json_t **out_root, weft_setting *out
 {
     const char *name;
     json_t *value;
-    *out_root =
-        x->len <= BODY_MAX_BYTES ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    *out_root = x->len <= HTTP_PARAMETERS_BYTES
+                    ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL)
+                    : NULL;
     bool ok = json_is_object(*out_root) && json_object_size(*out_root) <= WEFT_SETTINGS_MAX;
     *out_n = 0;
     json_object_foreach(*out_root, name, value)
@@ -62,7 +61,9 @@ static bool read_settings(http_exchange *x, json_t **out_root, weft_setting *out
         *out_n += ok;
     }
     if (!ok)
-        weft_http__fail(x, 400, "the body is no JSON object of settings and their values");
+        weft_http__fail(
+            x, 400, "the body is no JSON object of settings and their values, of at most %d bytes",
+            HTTP_PARAMETERS_BYTES);
     return ok;
 }
 

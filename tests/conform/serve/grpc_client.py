@@ -242,6 +242,9 @@ class Test:
 
     def test_wrong_calls(self):
         assert self.error(b"", path="/a/b")[0] == "UNIMPLEMENTED"
+        # What is read on the loop's thread is small: all but ModelInfer.
+        got = self.error(b"\x98\x06\x01" * 1366, path=SERVICE + "ServerLive")
+        assert got[0] == "RESOURCE_EXHAUSTED" and "4096" in got[1], got
 
     # -- Load and faults ---------------------------------------------------------------------
 

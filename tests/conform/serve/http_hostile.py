@@ -188,6 +188,13 @@ def check_routes(s):
         assert got == status, (method, path[:80], got, body)
         assert "error" in json.loads(body), body
         assert headers["content-type"] == "application/json"
+    # Parameters are read on the loop's thread: large ones are refused unread.
+    for path in ("/v2/trace/setting", "/v2/logging", "/v2/repository/models/digits/load"):
+        for size, word in ((4096, ""), (4097, "at most 4096 bytes")):
+            body = json.dumps({"k" * 99: 1}).encode().ljust(size)
+            status, _, answer = s.request("POST", path, body)
+            assert status == 400 and word in json.loads(answer)["error"], (path, size, answer)
+            assert bool(word) == ("4096" in json.loads(answer)["error"]), answer
     status, headers, _ = s.request("POST", "/v2/models/digits/infer", b"x", {"Content-Encoding": "br"})
     assert status == 501 and headers["accept-encoding"] == "gzip, deflate", headers
     # HEAD: the head of GET, no body, and the connection stays usable.
