@@ -703,7 +703,7 @@ static weft_err open_bundles(weft_router *router, weft_diag *diag)
     for (uint32_t i = 0; i < o->n_bundle; i++) {
         const weft_serve_bundle *from = &o->bundle[i];
         router_bundle *b = NULL;
-        WEFT_TRY(weft_router__read_bundle(from, o->trust_bundle, diag, &b));
+        WEFT_TRY(weft_router__read_bundle(from, o, diag, &b));
         weft_err err = weft_router__add_bundle(router, b, from, diag);
         if (err != WEFT_ERR_OK) {
             weft_router__free_bundle(b);

@@ -232,9 +232,11 @@ static weft_err count_memory(router_bundle *b)
     return err;
 }
 
-weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, weft_diag *diag,
-                                  router_bundle **out)
+weft_err weft_router__read_bundle(const weft_serve_bundle *from, const weft_serve_options *options,
+                                  weft_diag *diag, router_bundle **out)
 {
+    const char *keys = options->require_signature;
+    bool trust = options->trust_bundle && !keys;
     router_bundle *b = calloc(1, sizeof *b);
     if (!b)
         return WEFT_ERR_NOMEM;
@@ -245,6 +247,8 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust, wef
     if (!b->file) /* opening tells why, unless it is there now */
         b->file = strdup(from->path);
     weft_err err = b->path && b->file ? open_file(from, trust, diag, &b->fd) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK && keys)
+        err = weft_signature_require(b->fd, from->folder, b->path, keys, diag);
     if (err == WEFT_ERR_OK)
         err = weft_bundle_open_fd(b->fd, b->path, diag, &b->bundle);
     if (err == WEFT_ERR_OK)

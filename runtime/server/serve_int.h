@@ -549,9 +549,11 @@ uint32_t weft_router__queued(const weft_router *router, uint32_t model);
 
 /* A bundle that is open. */
 struct router_bundle;
-/* Opens and checks a bundle; may run on any thread. `trust`: see weft_serve_options. */
-WEFT_MUST_USE weft_err weft_router__read_bundle(const weft_serve_bundle *from, bool trust,
-                                                weft_diag *diag, struct router_bundle **out);
+/* Opens and checks a bundle, with its signature if the options require one; may run on any
+ * thread. */
+WEFT_MUST_USE weft_err weft_router__read_bundle(const weft_serve_bundle *from,
+                                                const weft_serve_options *options, weft_diag *diag,
+                                                struct router_bundle **out);
 void weft_router__free_bundle(struct router_bundle *bundle); /* NULL is allowed */
 
 /* -- Changes (router_change.c) -------------------------------------------------------------- */

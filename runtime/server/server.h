@@ -138,7 +138,10 @@ typedef struct weft_serve_options {
                              * 0.3 */
     bool keep_canary;  /* a version that does worse than those with more weight keeps its weight */
     bool trust_bundle; /* map the file itself: nobody overwrites or truncates it */
-    bool log_json;     /* events as JSON, not text */
+    /* Every bundle that is loaded needs a signature BUNDLE.sig by a key of this file; NULL: none.
+     */
+    const char *require_signature;
+    bool log_json; /* events as JSON, not text */
     weft_log_level log_level;
     bool nv_metrics;        /* also Triton's metric names */
     const char *trace_file; /* spans of requests as lines of OTLP/JSON; NULL: none */
@@ -166,5 +169,21 @@ enum {
 /* The main function of a worker process: serves one slice over the socket that it inherited.
  * Returns the exit code. */
 int weft_worker_main(int argc, char **argv);
+
+/* -- Signatures of bundles (signature.c) ------------------------------------------------------ */
+
+enum { WEFT_SIGNATURE_TEXT = 107 }; /* bytes of a signature file, with NUL */
+
+/* The text of the signature file of a bundle, by a private key (PEM, Ed25519). */
+WEFT_MUST_USE weft_err weft_signature_make(const char *path, const char *key_path, weft_diag *diag,
+                                           char *out);
+/* INPUT: `signature_fd` is no signature of the bytes of `fd` by one of the public keys. `path` is
+ * for messages. */
+WEFT_MUST_USE weft_err weft_signature_check(int fd, int signature_fd, const char *path,
+                                            const char *keys_path, weft_diag *diag);
+/* The same for the signature PATH.sig, which is opened strictly below `folder` if that is not NULL.
+ * INPUT: there is none. */
+WEFT_MUST_USE weft_err weft_signature_require(int fd, const char *folder, const char *path,
+                                              const char *keys_path, weft_diag *diag);
 
 #endif

@@ -1,9 +1,12 @@
 /* weft run: runs a model once on inputs from files. */
 #include "runtime/runtime.h"
+#include "runtime/server/server.h"
 #include "tools/server/device_options.h"
 #include "tools/common/npy.h"
 #include "tools/common/ports.h"
 #include "tools/common/tools.h"
+
+#include "base/file.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -14,7 +17,7 @@
 enum { SHOWN_VALUES = 6 };
 
 typedef struct options {
-    const char *bundle, *model;
+    const char *bundle, *model, *require_signature;
     weft_tool_bindings input, output, expect;
     double tolerance;
     bool json;
@@ -188,11 +191,25 @@ static weft_err run_session(const options *o, weft_session *session, weft_arena 
     return err;
 }
 
+/* With a signature the bytes that were checked are those that run. */
+static weft_err open_engine(const options *o, weft_diag *diag, weft_engine **out)
+{
+    int fd;
+    if (!o->require_signature)
+        return weft_engine_open(o->bundle, &o->engine, diag, out);
+    WEFT_TRY(weft_file_freeze(o->bundle, diag, &fd));
+    weft_err err = weft_signature_require(fd, NULL, o->bundle, o->require_signature, diag);
+    if (err == WEFT_ERR_OK)
+        err = weft_engine_open_fd(fd, o->bundle, &o->engine, diag, out);
+    close(fd);
+    return err;
+}
+
 static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, bool *out_differs)
 {
     weft_engine *engine = NULL;
     weft_session *session = NULL;
-    WEFT_TRY(weft_engine_open(o->bundle, &o->engine, diag, &engine));
+    WEFT_TRY(open_engine(o, diag, &engine));
     const weft_bundle *bundle = weft_engine_bundle(engine);
     weft_err err = WEFT_ERR_OK;
     const char *model = o->model;

@@ -1,0 +1,58 @@
+/* weft sign: signs a bundle, or checks its signature. */
+#include "runtime/server/server.h"
+#include "tools/common/tools.h"
+
+#include "base/file.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *bundle, *key, *check, *output;
+} options;
+
+static weft_err sign(const options *o, weft_arena *arena, weft_diag *diag)
+{
+    char text[WEFT_SIGNATURE_TEXT];
+    const char *path = o->output ? o->output : weft_arena_printf(arena, "%s.sig", o->bundle);
+    WEFT_TRY(weft_signature_make(o->bundle, o->key, diag, text));
+    return weft_file_write(path, text, strlen(text), diag);
+}
+
+static weft_err check(const options *o, weft_diag *diag)
+{
+    int fd;
+    WEFT_TRY(weft_file_open(o->bundle, diag, &fd));
+    weft_err err = weft_signature_require(fd, NULL, o->bundle, o->check, diag);
+    close(fd);
+    return err;
+}
+
+#define OPTIONS_OF_sign
+#define OPTIONS options
+#include "tools/common/option_rows.h"
+
+static int run_sign(int argc, char **argv)
+{
+    options o = {0};
+    int code = weft_options_parse_one(&weft_verb_sign, argc, argv, &o, "bundle", &o.bundle);
+    if (code >= 0)
+        return code;
+    if (!o.key == !o.check)
+        return weft_tool_usage(&weft_verb_sign, "either --key FILE or --check FILE is needed");
+    if (o.check && o.output)
+        return weft_tool_usage(&weft_verb_sign, "-o is for --key");
+    weft_diag *diag = weft_diag_create();
+    weft_arena *arena = weft_arena_create(0);
+    weft_err err = !diag || !arena ? WEFT_ERR_NOMEM
+                   : o.key         ? sign(&o, arena, diag)
+                                   : check(&o, diag);
+    code = weft_tool_report(diag, err);
+    if (o.check && err == WEFT_ERR_OK)
+        printf("%s: signed by a key of %s\n", o.bundle, o.check);
+    weft_arena_destroy(arena);
+    weft_diag_destroy(diag);
+    return code;
+}
+
+const weft_verb weft_verb_sign = {.name = "sign", .row = rows, .run = run_sign};
