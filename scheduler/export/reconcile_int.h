@@ -67,6 +67,10 @@ typedef struct change {
     uint32_t n_temporary;
 } change;
 
+/* By worker of the new plan: a worker of the old one on the device that its device is; UINT32_MAX:
+ * on none (reconcile_match.c). */
+uint32_t *weft_change__match(const change *c);
+
 /* Fills everything up to `spare` from both plans. `located`: the placements of the new plan, which
  * get their locations; *out_least: workers that start at least. INFEASIBLE: the new plan has more
  * devices than there are. */

@@ -7,7 +7,6 @@
  * ports that nothing has, so that old and new ones can run side by side. All of this is written
  * into the new plan as locations; the export of that plan has the same workers again. */
 #include "scheduler/export/reconcile_int.h"
-#include "scheduler/plan/plan.h"
 
 #include "base/hash.h"
 #include "base/map.h"
@@ -190,13 +189,20 @@ static void count_spare(change *c)
 
 /* -- Units ------------------------------------------------------------------------------------- */
 
-static uint32_t mig_mask(const export_worker *w)
+static const weft_mig_profile *profile_of(const export_worker *w)
 {
     const weft_device_type *type = weft_device_type_find(w->type);
-    for (size_t i = 0; type && i < type->n_mig && w->mig_start >= 0; i++)
+    for (size_t i = 0; type && i < type->n_mig; i++)
         if (strcmp(type->mig[i].name, w->slice) == 0)
-            return ((1u << type->mig[i].slots) - 1) << w->mig_start;
-    return 0;
+            return &type->mig[i];
+    return NULL;
+}
+
+/* Memory slots of an instance that starts at `start`; 0: it is none. */
+static uint32_t mig_mask(const export_worker *w, int32_t start)
+{
+    const weft_mig_profile *profile = start >= 0 ? profile_of(w) : NULL;
+    return profile ? ((1u << profile->slots) - 1) << start : 0;
 }
 
 static change_unit *add_unit(change *c, const export_ctx *ctx, const export_worker *w,
@@ -207,7 +213,7 @@ static change_unit *add_unit(change *c, const export_ctx *ctx, const export_work
                      .group = ctx->group[w->group].name,
                      .place = place,
                      .next = c->place.at[place].first,
-                     .mig_mask = mig_mask(w),
+                     .mig_mask = mig_mask(w, w->mig_start),
                      .copy_of = NONE};
     list_parts(c, ctx, &u);
     c->place.at[place].first = c->unit.len;
@@ -340,14 +346,14 @@ static weft_err find_places(change *c, const weft_map *by_device, const weft_map
                             weft_map *place_of)
 {
     const export_ctx *ctx = c->to;
-    const uint32_t *match = weft_plan__match(c->from->plan, ctx->plan, c->arena);
+    const uint32_t *match = weft_change__match(c);
     for (uint32_t i = 0; i < ctx->n_worker; i++) {
         const export_worker *w = &ctx->worker[i];
-        uint32_t old = match[w->at[0] - ctx->plan->at];
         uint64_t place;
         bool found = w->where.node
                          ? weft_map_get(by_location, hash_name(w->where.node, w->where.gpu), &place)
-                         : old != NONE && weft_map_get(by_device, old, &place);
+                         : match[i] != NONE &&
+                               weft_map_get(by_device, c->from->worker[match[i]].device, &place);
         if (!found || weft_map_get(place_of, w->device, &(uint64_t){0}))
             continue;
         weft_map_put(place_of, w->device, place);
@@ -367,25 +373,107 @@ static weft_err find_places(change *c, const weft_map *by_device, const weft_map
     return WEFT_ERR_OK;
 }
 
-/* The unit of the old plan at a place that is this worker; NONE: none. */
-static uint32_t find_same(const change *c, uint32_t place, const export_worker *w)
+/* -- Workers of the new plan ------------------------------------------------------------------- */
+
+enum { ARRANGED_MAX = 16 }; /* workers of one device */
+
+/* The workers of one device of the new plan at its place. */
+typedef struct arrangement {
+    const export_worker *worker;
+    uint32_t n, place;
+    uint32_t same[ARRANGED_MAX]; /* the unit of the old plan that each is; NONE: it starts */
+    int32_t start[ARRANGED_MAX]; /* memory slots; -1 without MIG */
+} arrangement;
+
+static bool is_taken(const arrangement *a, uint32_t unit)
 {
-    for (uint32_t u = c->place.at[place].first; u != NONE; u = c->unit.at[u].next)
-        if (!c->unit.at[u].stays && c->unit.at[u].worker->mig_start == w->mig_start &&
-            weft_export__same_work(c->unit.at[u].worker, w))
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->same[i] == unit)
+            return true;
+    return false;
+}
+
+/* A unit of the old plan that does the same as worker i and that no other worker is; NONE: none. */
+static uint32_t find_same(const change *c, const arrangement *a, uint32_t i, bool moved)
+{
+    const export_worker *w = &a->worker[i];
+    for (uint32_t u = c->place.at[a->place].first; u != NONE; u = c->unit.at[u].next) {
+        const change_unit *unit = &c->unit.at[u];
+        if (!unit->stays && (moved || unit->worker->mig_start == w->mig_start) && !is_taken(a, u) &&
+            weft_export__same_work(unit->worker, w))
             return u;
+    }
     return NONE;
 }
 
-/* The workers of the new plan. `located`: its placements, which get their locations. */
-static void add_new(change *c, const weft_map *place_of, weft_placement *located)
+/* Finds starts for the workers from i on that are no unit of the old plan; `taken`: slots. */
+static bool arrange_rest(arrangement *a, uint32_t i, uint32_t taken)
+{
+    while (i < a->n && a->same[i] != NONE)
+        i++;
+    if (i == a->n)
+        return true;
+    const export_worker *w = &a->worker[i];
+    const weft_mig_profile *profile = profile_of(w);
+    for (int32_t k = -1; k < 32; k++) { /* its own start first */
+        int32_t start = k < 0 ? w->mig_start : k;
+        uint32_t mask = mig_mask(w, start);
+        if (!(profile->starts >> start & 1) || (mask & taken))
+            continue;
+        a->start[i] = start;
+        if (arrange_rest(a, i + 1, taken | mask))
+            return true;
+    }
+    return false;
+}
+
+static void arrange(const change *c, arrangement *a)
+{
+    bool mig = a->worker->mig_start >= 0;
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        a->same[i] = NONE;
+        a->start[i] = a->worker[i].mig_start;
+    }
+    for (uint32_t i = 0; i < a->n; i++)
+        a->same[i] = find_same(c, a, i, !mig);
+    if (!mig)
+        return;
+    arrangement wide = *a;
+    for (uint32_t i = 0; i < wide.n; i++) {
+        if (wide.same[i] == NONE)
+            wide.same[i] = find_same(c, &wide, i, true);
+        if (wide.same[i] == NONE)
+            continue;
+        wide.start[i] = c->unit.at[wide.same[i]].worker->mig_start;
+        taken |= mig_mask(&wide.worker[i], wide.start[i]);
+    }
+    if (arrange_rest(&wide, 0, taken))
+        *a = wide;
+}
+
+/* A worker of the new plan with placements that have their own copy in `located`. */
+static const export_worker *copy_worker(change *c, const export_worker *w, int32_t start,
+                                        weft_placement *located)
+{
+    export_worker *copy = weft_arena_array(c->arena, 1, sizeof *copy);
+    *copy = *w;
+    copy->mig_start = start;
+    copy->at = weft_arena_array(c->arena, w->n, sizeof *copy->at);
+    for (uint32_t k = 0; k < w->n; k++) {
+        weft_placement *p = &located[w->at[k] - c->to->plan->at];
+        p->mig_start = start;
+        copy->at[k] = p;
+    }
+    return copy;
+}
+
+static void add_arranged(change *c, const arrangement *a, weft_placement *located)
 {
     const export_ctx *ctx = c->to;
-    for (uint32_t i = 0; i < ctx->n_worker; i++) {
-        const export_worker *w = &ctx->worker[i];
-        uint64_t place = 0;
-        (void)weft_map_get(place_of, w->device, &place);
-        uint32_t same = find_same(c, (uint32_t)place, w);
+    for (uint32_t i = 0; i < a->n; i++) {
+        const export_worker *w = copy_worker(c, &a->worker[i], a->start[i], located);
+        uint32_t same = a->same[i];
         if (same != NONE) {
             change_unit *u = &c->unit.at[same];
             u->stays = true;
@@ -393,13 +481,36 @@ static void add_new(change *c, const weft_map *place_of, weft_placement *located
             u->worker = w;
             list_parts(c, ctx, u);
         } else {
-            const weft_location where = name_unit(c, (uint32_t)place);
+            const weft_location where = name_unit(c, a->place);
             same = c->unit.len;
-            add_unit(c, ctx, w, (uint32_t)place, &where)->stays = true;
+            add_unit(c, ctx, w, a->place, &where)->stays = true;
         }
         for (uint32_t k = 0; k < w->n; k++)
-            located[w->at[k] - ctx->plan->at].where = c->unit.at[same].where;
+            located[w->at[k] - located].where = c->unit.at[same].where;
     }
+}
+
+/* The workers of the new plan. `located`: its placements, which get their locations. */
+static weft_err add_new(change *c, const weft_map *place_of, weft_placement *located)
+{
+    const export_ctx *ctx = c->to;
+    for (uint32_t i = 0, end; i < ctx->n_worker; i = end) {
+        uint64_t place = 0;
+        for (end = i; end < ctx->n_worker && ctx->worker[end].device == ctx->worker[i].device;)
+            end++;
+        (void)weft_map_get(place_of, ctx->worker[i].device, &place);
+        /* Shares, which have no place on their device, one by one. */
+        bool mig = ctx->worker[i].mig_start >= 0;
+        if (mig && end - i > ARRANGED_MAX)
+            return weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){0},
+                                   "device %u has more than %d instances", ctx->worker[i].device,
+                                   ARRANGED_MAX);
+        end = mig ? end : i + 1;
+        arrangement a = {.worker = &ctx->worker[i], .n = end - i, .place = (uint32_t)place};
+        arrange(c, &a);
+        add_arranged(c, &a, located);
+    }
+    return WEFT_ERR_OK;
 }
 
 /* -- What is needed ---------------------------------------------------------------------------- */
@@ -455,7 +566,7 @@ weft_err weft_change__begin(change *c, weft_placement *located, uint32_t *out_le
     count_spare(c);
     add_old(c, by_device, by_location);
     WEFT_TRY(find_places(c, by_device, by_location, place_of));
-    add_new(c, place_of, located);
+    WEFT_TRY(add_new(c, place_of, located));
     find_needs(c);
     *out_least = count_least(c);
     return WEFT_ERR_OK;

@@ -12,10 +12,6 @@ uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena);
 /* Orders placements by everything but device and rate; 0: they are equal. */
 int weft_placement__compare(const weft_placement *p, const weft_placement *q);
 
-/* By placement of `after`: the device of `before` that its device is, as the difference of both
- * plans counts them; UINT32_MAX: none. */
-uint32_t *weft_plan__match(const weft_plan *before, const weft_plan *after, weft_arena *arena);
-
 /* Whether a plan is better than another for a goal, then by cost, devices and load. */
 bool weft_plan__is_better(const weft_plan *a, const weft_plan *b, weft_goal goal);
 

@@ -245,11 +245,11 @@ static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
     return n;
 }
 
-/* `order`: of `after`. */
-static matching match_plans(const weft_plan *before, const weft_plan *after, const uint32_t *order,
-                            weft_arena *arena)
+void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
+                    const weft_plan_move **out, size_t *out_n)
 {
     matching m = {.before = before, .after = after, .arena = arena};
+    const uint32_t *order = weft_plan__order(after, arena);
     m.device_before = number_devices(before, weft_plan__order(before, arena), arena, &m.n_before);
     m.device_after = number_devices(after, order, arena, &m.n_after);
     m.votes = weft_arena_array(arena, m.n_before, sizeof *m.votes);
@@ -263,28 +263,6 @@ static matching match_plans(const weft_plan *before, const weft_plan *after, con
     if (before->n > 0)
         qsort_r(m.order, before->n, sizeof *m.order, compare_before, before->at);
     match_devices(&m, order);
-    return m;
-}
-
-uint32_t *weft_plan__match(const weft_plan *before, const weft_plan *after, weft_arena *arena)
-{
-    matching m = match_plans(before, after, weft_plan__order(after, arena), arena);
-    uint32_t *number = weft_arena_array(arena, m.n_before, sizeof *number);
-    uint32_t *out = weft_arena_array(arena, after->n, sizeof *out);
-    for (size_t i = 0; i < before->n; i++)
-        number[m.device_before[i]] = before->at[i].device;
-    for (size_t i = 0; i < after->n; i++) {
-        uint32_t old = m.old_of[m.device_after[i]];
-        out[i] = old == NONE ? NONE : number[old];
-    }
-    return out;
-}
-
-void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
-                    const weft_plan_move **out, size_t *out_n)
-{
-    const uint32_t *order = weft_plan__order(after, arena);
-    matching m = match_plans(before, after, order, arena);
     bool *stays = weft_arena_array(arena, before->n, sizeof *stays);
     weft_plan_move *start = weft_arena_array(arena, after->n, sizeof *start);
     weft_plan_move *end = weft_arena_array(arena, before->n, sizeof *end);
