@@ -262,8 +262,7 @@ static void run_open(weft_job *job)
                                   .spreads = true,
                                   .model = (const char *const *)&op->model,
                                   .n_model = op->model != NULL};
-    op->err =
-        weft_router__read_bundle(&as, &op->deployment->options, op->diag, &op->bundle);
+    op->err = weft_router__read_bundle(&as, &op->deployment->options, op->diag, &op->bundle);
 }
 
 static weft_err begin_load(weft_deployment *d, operation *op, weft_diag *diag)

@@ -10,9 +10,10 @@
  * - a model that only has to be in two domains gets r / 2 on each of two sides
  * - any other is on one side
  *
- * Sides are chosen by their load so far, and their number is tried: the best plan stays. Afterwards
- * each model's rate is divided over all its placements in proportion, and each device gets a place
- * of its side, devices that are split in one way together on nodes as far as there are enough.
+ * Sides are chosen by their load so far, and their number is tried (2, 3, 4, 6, 8; of many models
+ * 2, 4, 8): the best plan stays. Afterwards each model's rate is divided over all its placements in
+ * proportion, and each device gets a place of its side, devices that are split in one way together
+ * on nodes as far as there are enough.
  *
  * The bounds of the plan are those without failures. Not the least plan: sides are fixed before the
  * policy plans, and a model that rounds up does so on each of its sides. */
@@ -331,8 +332,8 @@ weft_err weft_plan__decide_apart(const weft_policy *policy, const weft_problem *
     }
     for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++) {
         weft_plan plan;
-        if (sides[i] > most || (problem->demands->n > MANY_MODELS && sides[i] % 4 == 3))
-            break;
+        if (sides[i] > most || (problem->demands->n > MANY_MODELS && sides[i] % 3 == 0))
+            continue;
         weft_diag *unheard = weft_diag_create();
         weft_err err = unheard ? plan_sides(&a, sides[i], unheard, &plan) : WEFT_ERR_NOMEM;
         weft_diag_destroy(unheard);
