@@ -360,6 +360,15 @@ weft_err weft_file_write(const char *path, const void *bytes, size_t len, weft_d
     return weft_file_write_spans(path, &span, 1, diag);
 }
 
+/* A link to a descriptor of the process, such as /dev/stdout. */
+static bool is_descriptor(const char *path)
+{
+    static const char folder[] = "/proc/";
+    char to[sizeof folder - 1];
+    return readlink(path, to, sizeof to) == (ssize_t)sizeof to &&
+           memcmp(to, folder, sizeof to) == 0;
+}
+
 weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n, weft_diag *diag)
 {
     if (strcmp(path, "-") == 0) {
@@ -368,13 +377,14 @@ weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n
     }
     struct stat st;
     bool exists = stat(path, &st) == 0;
-    /* A device or a pipe is written, not replaced. */
-    bool direct = exists && !S_ISREG(st.st_mode);
+    /* A device, a pipe or a descriptor is written, not replaced. */
+    bool direct = exists && (!S_ISREG(st.st_mode) || is_descriptor(path));
     size_t size = strlen(path) + 40;
     char *temp = malloc(size);
     if (!temp)
         return weft_file__report(diag, path, "write", ENOMEM);
-    int fd = direct ? open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY) : open_temp(path, temp, size);
+    int fd = direct ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY)
+                    : open_temp(path, temp, size);
     int code = fd < 0 ? errno : 0;
     const char *verb = "create";
     if (fd >= 0) {

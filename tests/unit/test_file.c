@@ -52,10 +52,10 @@ static int remove_files(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "sub/deep/w.bin", "sub/deep",     "sub/a.bin",   "sub/hard1",
-        "sub/hard2",      "sub/link_out", "sub/link_in", "sub/link_dir",
-        "sub/link_abs",   "sub/pipe",     "sub/written", "sub",
-        "other/secret",   "other",        "big",         "empty"};
+        "sub/deep/w.bin", "sub/deep",    "sub/a.bin",    "sub/hard1",    "sub/hard2",
+        "sub/link_out",   "sub/link_in", "sub/link_dir", "sub/link_abs", "sub/pipe",
+        "sub/written",    "sub/opened",  "sub/link_fd",  "sub",          "other/secret",
+        "other",          "big",         "empty"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         remove(in_dir(names[i]));
     return rmdir(dir); /* fails when a temporary file was left behind */
@@ -211,6 +211,26 @@ static void test_file__write_replaces_in_one_step(void **state)
     assert_int_equal(weft_file_write(in_dir("nowhere/x"), "x", 1, NULL), WEFT_ERR_IO);
 }
 
+/* A link to a descriptor that is a file, as /dev/stdout may be: the link stays, the file is
+ * written. */
+static void test_file__write_keeps_links_to_descriptors(void **state)
+{
+    (void)state;
+    char to[64], link_path[256];
+    struct stat st;
+    int fd = open(in_dir("sub/opened"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    snprintf(link_path, sizeof link_path, "%s", in_dir("sub/link_fd"));
+    snprintf(to, sizeof to, "/proc/self/fd/%d", fd);
+    assert_int_equal(symlink(to, link_path), 0);
+    assert_int_equal(weft_file_write(link_path, "one", 3, NULL), WEFT_ERR_OK);
+    assert_int_equal(lstat(link_path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_size, 3);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_file__map_reads_regular_files),
         cmocka_unit_test(test_file__read_obeys_its_limit),
         cmocka_unit_test(test_file__write_replaces_in_one_step),
+        cmocka_unit_test(test_file__write_keeps_links_to_descriptors),
         cmocka_unit_test(test_file__beneath_holds_without_openat2),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);
