@@ -21,9 +21,11 @@ typedef struct weft_mig_profile {
 typedef struct weft_device_type {
     const char *name;
     double price_per_hour; /* dollars, 0: not known */
-    uint64_t mem_bytes;    /* usable, 0: not known */
-    uint32_t sms;          /* 0: no GPU */
-    uint32_t mig_slots;    /* memory slots, 0: no MIG */
+    const char *price_date,
+        *price_source;  /* a month in which it held, "2025-06", and whose it is */
+    uint64_t mem_bytes; /* usable, 0: not known */
+    uint32_t sms;       /* 0: no GPU */
+    uint32_t mig_slots; /* memory slots, 0: no MIG */
     const weft_mig_profile *mig;
     size_t n_mig;
     const char *source;

@@ -1,5 +1,5 @@
 # Every table prints at least one row, and no row twice.
-for table in ops passes gpus slices policies strategies drivers; do
+for table in ops passes gpus prices slices policies strategies drivers; do
     expect 0 "$WEFT" list "$table"
     filled out
     empty err

@@ -39,17 +39,17 @@ static void count_memory(const weft_tool_estimate *o, weft_bundle *bundle, const
     e->total.mreq_bytes = m->peak_bytes;
 }
 
-static void add_price(weft_tool_finding *f)
+static void add_price(const weft_tool_prices *prices, weft_tool_finding *f)
 {
-    const weft_device_type *type = weft_device_type_find(f->slice->gpu->name);
-    if (!type || !(type->price_per_hour > 0) || !(f->throughput_per_s > 0))
+    double per_hour = weft_tool_price_of(prices, f->slice->gpu->name);
+    if (!(per_hour > 0) || !(f->throughput_per_s > 0))
         return;
-    f->price_per_hour = type->price_per_hour * f->slice->share;
+    f->price_per_hour = per_hour * f->slice->share;
     f->price_per_million = f->price_per_hour / 3600 / f->throughput_per_s * 1e6;
 }
 
 /* Computes throughput, price and whether the model fits, from `cost` of one process and `procs`. */
-static weft_err add_up(weft_tool_finding *f, weft_diag *diag)
+static weft_err add_up(const weft_tool_prices *prices, weft_tool_finding *f, weft_diag *diag)
 {
     double per_s = 1e6 / f->cost.time_us;
     if (f->procs > 1) {
@@ -59,7 +59,7 @@ static weft_err add_up(weft_tool_finding *f, weft_diag *diag)
     f->throughput_per_s = per_s * (double)f->batch;
     f->fits_known = f->slice->mem_bytes > 0;
     f->fits = f->cost.mreq_bytes <= f->slice->mem_bytes / f->procs;
-    add_price(f);
+    add_price(prices, f);
     return WEFT_ERR_OK;
 }
 
@@ -73,7 +73,7 @@ static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload 
     if (bundle && strcmp(f->slice->gpu->name, "cpu") == 0)
         count_memory(o, bundle, symbol, f);
     f->cost = f->e.total;
-    return add_up(f, diag);
+    return add_up(&o->prices, f, diag);
 }
 
 /* The sources, lowered for the devices of one kind; m NULL: no slice is of this kind. */
@@ -314,7 +314,7 @@ static weft_err find_in_bundle(weft_tool_estimate *o, const weft_bundle_program 
                                                            point->cost.time_us};
     f->fits_known = slice->mem_bytes > 0;
     f->fits = f->cost.mreq_bytes <= slice->mem_bytes / f->procs;
-    add_price(f);
+    add_price(&o->prices, f);
     return WEFT_ERR_OK;
 }
 
@@ -387,6 +387,9 @@ static weft_err find_calibration(weft_tool_estimate *o, weft_arena *arena, weft_
 static weft_err run_options(weft_tool_estimate *o, weft_arena *arena, weft_diag *diag)
 {
     weft_file_kind kind = WEFT_FILE_ONNX;
+    WEFT_TRY(weft_tool_prices_load(o->prices_file, arena, diag, &o->prices));
+    if (!o->json && !o->output)
+        weft_tool_prices_print(&o->prices);
     if (o->n_file == 1 && !o->kernels && strcmp(o->file[0], "-") != 0)
         WEFT_TRY(weft_tool_sniff(o->file[0], diag, &kind));
     if (kind != WEFT_FILE_BUNDLE || o->calibration)

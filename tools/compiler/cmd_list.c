@@ -48,6 +48,19 @@ static json_t *json_gpu(size_t i)
                      "mig", type->mig_slots > 0);
 }
 
+static json_t *json_price(size_t i)
+{
+    for (size_t k = 0;; k++) {
+        const weft_device_type *type = weft_device_type_at(k);
+        if (!type)
+            return NULL;
+        if (type->price_per_hour > 0 && i-- == 0)
+            return json_pack("{s:s, s:f, s:s, s:s}", "device", type->name, "price_per_hour",
+                             type->price_per_hour, "date", type->price_date, "source",
+                             type->price_source);
+    }
+}
+
 static const struct {
     uint32_t bit;
     const char *name;
@@ -127,6 +140,14 @@ static void print_gpu(const json_t *row)
            json_is_true(json_object_get(row, "mig")) ? "MIG" : "");
 }
 
+/* A row of the table that --prices reads. */
+static void print_price(const json_t *row)
+{
+    printf("%s,%.2f,%s,%s\n", text_of(row, "device"),
+           json_real_value(json_object_get(row, "price_per_hour")), text_of(row, "date"),
+           text_of(row, "source"));
+}
+
 static void print_policy(const json_t *row)
 {
     printf("%-18s %s; splits:", text_of(row, "name"), text_of(row, "brief"));
@@ -145,16 +166,20 @@ static const struct table {
     const char *name;
     json_t *(*row)(size_t i);
     void (*print)(const json_t *row);
-} tables[] = {{"ops", json_op, print_op},
-              {"passes", json_pass, print_brief},
-              {"gpus", json_gpu, print_gpu},
-              {"policies", json_policy, print_policy},
-              {"strategies", json_strategy, print_brief},
-              {"drivers", json_driver, print_driver}};
+    const char *head; /* of the rows as text */
+} tables[] = {{"ops", json_op, print_op, NULL},
+              {"passes", json_pass, print_brief, NULL},
+              {"gpus", json_gpu, print_gpu, NULL},
+              {"prices", json_price, print_price, "device,price_per_hour,date,source"},
+              {"policies", json_policy, print_policy, NULL},
+              {"strategies", json_strategy, print_brief, NULL},
+              {"drivers", json_driver, print_driver, NULL}};
 
 static int list_table(const struct table *table, bool json)
 {
     json_t *rows_of = json_array(), *row;
+    if (!json && table->head)
+        puts(table->head);
     for (size_t i = 0; (row = table->row(i)); i++) {
         if (!json)
             table->print(row);

@@ -5,6 +5,7 @@
 
 #include "estimator/estimator.h"
 #include "runtime/runtime.h"
+#include "tools/common/prices.h"
 #include "tools/common/tools.h"
 #include "tools/profile/pipeline.h"
 
@@ -28,7 +29,8 @@ typedef struct weft_tool_estimate {
     bool together;          /* model i runs on at[i] while the others run: several shares */
     weft_pass_options pass; /* --precision */
     bool per_kernel, explain, compare, profile, json, framework;
-    const char *kernels, *calibrate, *calibration, *model;
+    const char *kernels, *calibrate, *calibration, *model, *prices_file;
+    weft_tool_prices prices;
     bool features, no_dispatch;
     weft_calibration fit;   /* valid if `calibration` is set; find_calibration() */
     uint64_t program_bytes; /* resident memory at the start of the process */

@@ -143,6 +143,8 @@ static weft_err run_options(weft_plan_options *o, weft_arena *arena, weft_diag *
 {
     weft_plan_inputs in = {0};
     WEFT_TRY(weft_tool_plan_inputs(o, arena, diag, &in));
+    if (!o->json && !o->quiet && !(o->output && strcmp(o->output, "-") == 0))
+        weft_tool_prices_print(&in.prices);
     if (o->check)
         return check_file(o, &in, arena, diag, differs);
     if (o->compare)

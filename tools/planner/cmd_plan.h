@@ -5,6 +5,7 @@
 #include "scheduler/scheduler.h"
 #include "tools/profile/pipeline.h"
 #include "tools/profile/profiles.h"
+#include "tools/common/prices.h"
 #include "tools/common/tools.h"
 
 enum { WEFT_PLAN_CHANGES_MAX = 64 };
@@ -23,7 +24,7 @@ typedef struct weft_tool_interference {
 
 typedef struct weft_plan_options {
     const char *set, *fleet, *bundle, *policy, *check, *layout, *output, *explain, *draw, *previous;
-    const char *trace;
+    const char *trace, *prices;
     bool compare, json, quiet;
     weft_tool_interference interference; /* given: instead of that of `rules` */
     weft_rules rules;
@@ -41,6 +42,7 @@ typedef struct weft_plan_options {
 /* The inputs of a plan. `problem` points into the same struct. */
 typedef struct weft_plan_inputs {
     weft_set set;
+    weft_tool_prices prices;
     weft_fleet fleet;
     weft_demands demands;
     weft_plan previous;
@@ -53,9 +55,10 @@ extern const weft_verb weft_tool_control;
 /* plan_inputs.c */
 /* Value of --interference: `at` is a weft_tool_interference. */
 int weft_tool_take_interference(void *at, const weft_verb *verb, char *arg);
-/* A fleet whose rows have the bandwidths of the estimator's tables. */
-WEFT_MUST_USE weft_err weft_tool_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
-                                            weft_fleet *out);
+/* A fleet whose rows have the bandwidths of the estimator's tables, and these prices where the
+ * fleet's file says none. */
+WEFT_MUST_USE weft_err weft_tool_fleet_load(const char *path, const weft_tool_prices *prices,
+                                            weft_arena *arena, weft_diag *diag, weft_fleet *out);
 WEFT_MUST_USE weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena,
                                              weft_diag *diag, weft_plan_inputs *out);
 /* The same inputs with the what-if changes of the options. INPUT: a change names nothing. */

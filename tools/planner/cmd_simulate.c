@@ -14,7 +14,7 @@
 enum { PLAN_BYTES_MAX = 256 << 20, THEN_MAX = 256 };
 
 typedef struct options {
-    const char *plan, *set, *fleet, *trace, *carbon, *over_time;
+    const char *plan, *set, *fleet, *prices, *trace, *carbon, *over_time;
     const char *then_plan[THEN_MAX], *lost[THEN_MAX]; /* of each later plan one of both */
     weft_sim_later later[THEN_MAX];
     size_t n_later;
@@ -137,7 +137,9 @@ static weft_err load_inputs(options *o, weft_arena *arena, weft_diag *diag, inpu
     if (o->interference.given)
         in->problem.rules.interference = o->interference.coeff;
     if (o->fleet) {
-        WEFT_TRY(weft_tool_fleet_load(o->fleet, arena, diag, &in->fleet));
+        weft_tool_prices prices;
+        WEFT_TRY(weft_tool_prices_load(o->prices, arena, diag, &prices));
+        WEFT_TRY(weft_tool_fleet_load(o->fleet, &prices, arena, diag, &in->fleet));
         in->problem.fleet = &in->fleet;
     }
     if (o->set)

@@ -43,8 +43,8 @@ int weft_tool_take_interference(void *at, const weft_verb *verb, char *arg)
 
 /* -- Inputs ----------------------------------------------------------------------------------- */
 
-/* Adds peak bandwidths from the estimator's tables. */
-static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
+/* Adds peak bandwidths from the estimator's tables, and prices where the fleet says none. */
+static void complete_rows(weft_fleet *fleet, const weft_tool_prices *prices, weft_arena *arena)
 {
     weft_fleet_device *row = weft_arena_array(arena, fleet->n_device, sizeof *row);
     for (size_t i = 0; i < fleet->n_device; i++) {
@@ -52,14 +52,17 @@ static void add_bandwidths(weft_fleet *fleet, weft_arena *arena)
         row[i] = fleet->device[i];
         if (gpu)
             row[i].bandwidth_gbps = gpu->bandwidth_gbps;
+        if (row[i].price_per_hour == 0)
+            row[i].price_per_hour = weft_tool_price_of(prices, row[i].type);
     }
     fleet->device = row;
 }
 
-weft_err weft_tool_fleet_load(const char *path, weft_arena *arena, weft_diag *diag, weft_fleet *out)
+weft_err weft_tool_fleet_load(const char *path, const weft_tool_prices *prices, weft_arena *arena,
+                              weft_diag *diag, weft_fleet *out)
 {
     WEFT_TRY(weft_fleet_load(path, arena, diag, out));
-    add_bandwidths(out, arena);
+    complete_rows(out, prices, arena);
     return WEFT_ERR_OK;
 }
 
@@ -145,7 +148,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
     const weft_slice *slice = NULL;
     size_t n_slice = 0;
     WEFT_TRY(weft_set_load(o->set, arena, diag, &in->set));
-    WEFT_TRY(weft_tool_fleet_load(o->fleet, arena, diag, &in->fleet));
+    WEFT_TRY(weft_tool_prices_load(o->prices, arena, diag, &in->prices));
+    WEFT_TRY(weft_tool_fleet_load(o->fleet, &in->prices, arena, diag, &in->fleet));
     WEFT_TRY(take_calibration(o, &in->fleet, arena, diag));
     weft_fleet all = rows_with_changes(o, &in->fleet, arena);
     WEFT_TRY(weft_tool_fleet_slices(&all, arena, diag, &slice, &n_slice));
@@ -290,7 +294,7 @@ weft_err weft_tool_plan_changed(const weft_plan_options *o, const weft_plan_inpu
     *out = *in;
     out->demands = (weft_demands){demand, in->demands.n};
     out->fleet = (weft_fleet){.file = in->fleet.file, .device = kept, .n_device = n_kept};
-    add_bandwidths(&out->fleet, arena);
+    complete_rows(&out->fleet, &in->prices, arena);
     out->problem.demands = &out->demands;
     out->problem.fleet = &out->fleet;
     return WEFT_ERR_OK;
