@@ -20,7 +20,8 @@
 typedef struct weft_gpu {
     const char *name;
     uint32_t capability; /* 10 * major + minor; 0: not a GPU */
-    double f64_gflops, f32_gflops, tf32_gflops, f16_gflops, bf16_gflops, f8_gflops, i8_gflops;
+    double f64_gflops, f32_gflops, tf32_gflops, f16_gflops, bf16_gflops, f8_gflops, f4_gflops,
+        i8_gflops;
     double f64_matrix_gflops;
     double bandwidth_gbps; /* memory, 1e9 bytes per second; CPU: one core alone */
     double cache_gbps;     /* last-level cache */
@@ -72,6 +73,17 @@ typedef enum weft_kernel_kind {
 } weft_kernel_kind;
 
 const char *weft_kernel_kind_name(weft_kernel_kind kind);
+
+/* Whose library launches a kernel; rows of launchers.def. */
+typedef enum weft_launcher {
+#define LAUNCHER(name, text, brief) WEFT_LAUNCHER_##name,
+#include "estimator/workload/launchers.def"
+#undef LAUNCHER
+    WEFT_LAUNCHER_COUNT
+} weft_launcher;
+
+const char *weft_launcher_name(weft_launcher launcher);
+weft_launcher weft_launcher_find(const char *name); /* WEFT_LAUNCHER_COUNT: unknown */
 /* True for kinds whose arithmetic runs on matrix units where the device has them. */
 bool weft_kernel_uses_matrix_units(weft_kernel_kind kind);
 
@@ -84,8 +96,9 @@ bool weft_kernel_uses_matrix_units(weft_kernel_kind kind);
  *   ATTENTION  batch = images * heads, m queries, n keys, k head size
  *   others     rows x cols elements of the result; a row is what is reduced or normalised together;
  *              batch norm: rows = channels, batch = images */
-/* What GPUs add to a product of bytes: kernels that bring factors into rows of words, and one from
- * sums to results (codegen/cuda/emit_int8.c). CPUs have none of it. */
+/* What GPUs add to a product of 8 and fewer bits: kernels that bring factors into the product's
+ * form, and one from sums to results (Weft's: codegen/cuda/emit_int8.c; of floats, a framework's
+ * that quantises the first factor). CPUs have none of it. */
 typedef struct weft_staging {
     double launches;
     double packed_bytes; /* factors, written once and read once */
@@ -95,7 +108,8 @@ typedef struct weft_staging {
 typedef struct weft_kernel {
     weft_kernel_kind kind;
     weft_dtype dtype; /* of the operands */
-    const char *fn;   /* "gelu", "layer_norm"...; NULL: several functions */
+    weft_launcher launcher;
+    const char *fn; /* "gelu", "layer_norm"...; NULL: several functions */
     weft_work work;
     double batch, m, n, k;
     double rows, cols;
@@ -110,12 +124,15 @@ typedef struct weft_kernel {
 
 /* Make kernels from their sizes, with the work that follows from these.
  *
- *   gemm       is_weight: the second operand is a weight
+ *   gemm       is_weight: the second operand is a weight; results of f8 and f4 have 16 bits, as has
+ *              the first factor before a kernel quantises it (staging)
  *   conv       DEPTHWISE if each group has one filter
  *   rows       element-wise functions, normalisations, softmax: `operands` of rows x cols elements
  *   attention  sizes of one head; k and v have `keys` rows */
 weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, double n, double k,
                                   bool is_weight);
+/* Bytes that a value takes in memory, with its part of a scale (f4e2m1 as in NVFP4). */
+double weft_kernel_value_bytes(weft_dtype dtype);
 /* Adds the work of a delta (ops/work.h) to a GEMM. */
 void weft_kernel_add_delta(weft_kernel *gemm, const weft_delta *delta);
 weft_kernel weft_kernel_make_conv(weft_dtype dtype, const weft_conv_shape *shape);
@@ -126,11 +143,11 @@ weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double h
 
 /* Inputs of the learned model (model_trees.c), for training it. `family` names the trees that
  * correct such a kernel, or is "none"; the trees correct base_us, and no prediction is below
- * floor_us. Names are those of features.def. */
+ * floor_us; staging_us is added to it. Names are those of features.def. */
 enum { WEFT_FEATURES_MAX = 96 };
 typedef struct weft_features {
     const char *family;
-    double base_us, floor_us;
+    double base_us, floor_us, staging_us;
     size_t n;
     const char *name[WEFT_FEATURES_MAX];
     float value[WEFT_FEATURES_MAX];

@@ -1,5 +1,5 @@
 """Reads the public measurements that the estimator's models are trained on and compared with:
-aiconfigurator (bf16 GEMMs, attention), neusight (f32 operators), vidur (layers of language models,
+aiconfigurator (GEMMs of 16, 8 and 4 bits, attention), neusight (f32 operators), vidur (layers of language models,
 f16). `weft estimate --kernels --features` computes the features of their rows. Needs numpy."""
 import csv
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-COLUMNS = ["gpu", "kind", "dtype", "b", "m", "n", "k", "cin", "cout", "ksize", "hw", "stride",
+COLUMNS = ["gpu", "kind", "dtype", "launcher", "b", "m", "n", "k", "cin", "cout", "ksize", "hw", "stride",
            "pad", "h", "isl", "num_heads", "head_dim", "measured_us", "role", "call", "campaign"]
 
 NEUSIGHT_GPU = {"V100-PCIE-32GB": "v100", "A100-PCIE-40GB": "a100-40",
@@ -22,12 +22,14 @@ AICONFIGURATOR_GPU = {"a100_sxm": "a100-80", "b200_sxm": "b200", "h100_sxm": "h1
 
 
 def read_names(data, kind):
-    """(path, device, campaign) of every bf16 campaign of aiconfigurator. A campaign is one
-    collection: a device, and the framework that launched the kernels."""
-    for path in sorted((data / "aiconfigurator").glob(f"{kind}_bf16_*.csv")):
-        device, framework, _ = path.stem[len(f"{kind}_bf16_"):].rsplit("_", 2)
+    """(path, element type, device, campaign) of every campaign of aiconfigurator. A campaign is
+    one collection: a device, and the framework that launched the kernels."""
+    for path in sorted((data / "aiconfigurator").glob(f"{kind}_*.csv")):
+        dtype, rest = path.stem[len(f"{kind}_"):].split("_", 1)
+        device, framework, _ = rest.rsplit("_", 2)
         gpu = AICONFIGURATOR_GPU[device]
-        yield path, gpu, f"{gpu}/{framework}"
+        suffix = "" if dtype == "bf16" else f"/{dtype}"
+        yield path, dtype, gpu, f"{gpu}/{framework}{suffix}"
 
 
 def chance(text):
@@ -58,15 +60,16 @@ def neusight_role(row, file):
 
 
 def read_rows(data):
-    for path, gpu, campaign in read_names(data, "gemm"):
+    for path, dtype, gpu, campaign in read_names(data, "gemm"):
         for r in csv.DictReader(open(path)):
-            yield dict(gpu=gpu, kind="gemm", dtype="bf16", m=r["m"], n=r["n"], k=r["k"],
+            yield dict(gpu=gpu, kind="gemm", dtype=dtype, launcher=campaign.split("/")[1], m=r["m"], n=r["n"], k=r["k"],
                        measured_us=r["latency_us"], role=gemm_role(r["n"], r["k"], r["m"]),
                        call="gemm", campaign=campaign)
-    for path, gpu, campaign in read_names(data, "encoder_attention"):
+    for path, dtype, gpu, campaign in read_names(data, "encoder_attention"):
         for r in csv.DictReader(open(path)):
             shape = f"attention {r['isl']} {r['num_heads']} {r['head_dim']}"
-            yield dict(gpu=gpu, kind="attention", dtype="bf16", b=r["batch_size"], isl=r["isl"],
+            yield dict(gpu=gpu, kind="attention", dtype=dtype,
+                       launcher=campaign.split("/")[1], b=r["batch_size"], isl=r["isl"],
                        num_heads=r["num_heads"], head_dim=r["head_dim"],
                        measured_us=r["latency_us"], campaign=campaign,
                        role="test" if chance(shape) < 0.2 else "train", call="attention")
@@ -89,12 +92,15 @@ class Family:
     base: np.ndarray
     floor: np.ndarray
     measured: np.ndarray
-    dispatch: np.ndarray
+    staging: np.ndarray
+    dispatch: np.ndarray  # what is not the kernel's own: the framework's call, staging
     gpu: np.ndarray
     role: np.ndarray
     call: np.ndarray
     campaign: np.ndarray
     kind: np.ndarray
+    dtype: np.ndarray
+    launcher: np.ndarray
     rows: list
 
 
@@ -121,8 +127,10 @@ def load_families(weft, data):
         families[name] = Family(
             name, [p[0] for p in pairs[0]], np.array([[float(p[1]) for p in q] for q in pairs]),
             column("base_us").astype(float), column("floor_us").astype(float),
-            column("measured_us").astype(float), np.zeros(len(rows)), column("gpu"),
-            column("role"), column("call"), column("campaign"), column("kind"), rows)
+            column("measured_us").astype(float), column("staging_us").astype(float),
+            column("staging_us").astype(float), column("gpu"),
+            column("role"), column("call"), column("campaign"), column("kind"),
+            column("dtype"), column("launcher"), rows)
     return families
 
 

@@ -3,7 +3,7 @@
 
     scripts/train_estimator.py --weft build/weft --data ../shared/data [--baselines] [--dry-run]
 
-Reads aiconfigurator (bf16 GEMMs, attention), neusight (f32 operators) below --data, writes
+Reads aiconfigurator (GEMMs, attention), neusight (f32 operators) below --data, writes
 estimator/models/trees/*.def, and prints the errors of the trees on held-out rows. --baselines also
 fits USHER's stacked model (OSDI'24) to the same rows. Afterwards: scripts/leave_out.py, then
 `regress_held_out --bless`. `weft estimate --kernels --features` computes the features: this script has no formula of a feature.
@@ -26,7 +26,8 @@ from estimator_data import ROOT, load_families  # noqa: E402
 UNIT = 4096  # parts of a power of two in a leaf, as in model_trees.c
 # Exponent of the bound; the trees find the rest. Vector functions take nearly a constant multiple of
 # their bound, which also holds for sizes that were not measured.
-SLOPES = {"matrix": 0.5, "plain": 0.5, "conv": 0.5, "vector": 1.0, "attention": 0.5}
+TYPES = {"bf16": "BF16", "fp8": "F8E4M3FN", "nvfp4": "F4E2M1", "f32": "F32"}  # weft_dtype
+SLOPES = {"matrix": 0.5, "narrow": 0.5, "plain": 0.5, "conv": 0.5, "vector": 1.0, "attention": 0.5}
 
 
 def fit_drift(f, mask):
@@ -84,7 +85,7 @@ def fit_dispatch(families):
             table[call, "a100-80"] = table[call, "a100-40"]
         table[call, ""] = round(float(np.mean([v for (c, _), v in table.items() if c == call])), 1)
     for family in families.values():
-        other = family.call != "conv"
+        other = ~np.isin(family.call, ("conv", "gemm"))
         family.dispatch[other] = [table.get((c, g), table.get((c, ""), 0.0)) for c, g in
                                   zip(family.call[other], family.gpu[other])]
     return table, drifts
@@ -95,6 +96,7 @@ def fit_dispatch(families):
 SIZES = ("log_m", "log_n", "log_k")  # vector functions extrapolate by their exponent
 SETTINGS = {  # trees, leaves, learning rate, rows of a leaf
     "matrix": (300, 63, 0.1, 20),
+    "narrow": (200, 63, 0.1, 20),
     "plain": (250, 63, 0.1, 20),
     "conv": (250, 31, 0.1, 10),
     "vector": (150, 15, 0.1, 10),
@@ -192,10 +194,21 @@ def train(f, mask):
                   float(f"{np.quantile(f.base[mask], 0.999):.5g}"))
 
 
-def predict_us(f, forest):
-    """Beyond the largest kernels of the training the time grows as the bound does."""
+def launchers(f):
+    """The libraries that the family's rows tell apart."""
+    return np.unique(f.launcher) if "launcher" in f.features else []
+
+
+def predict_us(f, forest, known=()):
+    """Beyond the largest kernels of the training the time grows as the bound does. `known`: values
+    of the feature launcher over which to take the mean, for a library that is not known."""
     base = np.minimum(f.base, forest.most)
-    time = base ** SLOPES[f.name] * np.maximum(f.base / forest.most, 1) * 2 ** forest.predict(f.x)
+    x, sums = f.x.copy(), []
+    for value in known:
+        x[:, f.features.index("launcher")] = value
+        sums.append(forest.predict(x))
+    correction = 2 ** (np.mean(sums, 0) if sums else forest.predict(x))
+    time = base ** SLOPES[f.name] * np.maximum(f.base / forest.most, 1) * correction
     return np.maximum(time, f.floor) + f.dispatch
 
 
@@ -260,17 +273,21 @@ def write_forest(folder, f, forest):
 def write_learned(folder, forests, families, dispatch):
     with open(folder / "learned.def", "w") as out:
         out.write("/* Made by scripts/train_estimator.py; see model_trees.c. FOREST: start, the bound of the\n"
-                  " * largest kernels of the training, exponent; LEARNED: devices of the training; RANGE: sizes of\n"
-                  " * the training, powers of two; DISPATCH: us, \"\" is every other device. Rows whose macro is\n"
-                  " * not defined are left out; all macros are undefined at the end. */\n")
-        rows = ("FOREST", "LEARNED", "RANGE", "DISPATCH")
+                  " * largest kernels of the training, exponent; LEARNED: types and devices of the\n"
+                  " * training; LAUNCHED: libraries that are told apart; RANGE: sizes, powers of two; DISPATCH: us,\n"
+                  " * \"\" is every other device. Rows whose macro is not defined are left out; all macros are undefined at the end. */\n")
+        rows = ("FOREST", "LEARNED", "LAUNCHED", "RANGE", "DISPATCH")
         out.write("".join(f"#ifndef {r}\n#define {r}(...)\n#endif\n" for r in rows))
         for name, forest in forests.items():
             out.write(f"FOREST({name.upper()}, {name}, {forest.start:.6g}, {forest.most:.5g}, "
                       f"{SLOPES[name]:g})\n")
         for name, f in families.items():
-            for gpu in np.unique(f.gpu[np.isin(f.role, ("train", "calibrate"))]):
-                out.write(f'LEARNED({name.upper()}, "{gpu}")\n')
+            known = np.isin(f.role, ("train", "calibrate"))
+            for dtype, gpu in sorted(set(zip(f.dtype[known], f.gpu[known]))):
+                out.write(f'LEARNED({name.upper()}, {TYPES[dtype]}, "{gpu}")\n')
+        for name, f in families.items():
+            for launcher in launchers(f):
+                out.write(f"LAUNCHED({name.upper()}, {launcher.upper()})\n")
         for name, f in families.items():
             known = np.isin(f.role, ("train", "calibrate"))
             for i, feature in enumerate(f.features):

@@ -37,6 +37,11 @@ bool weft_features__is_plain(const weft_kernel *kernel, const weft_gpu *gpu, boo
     case WEFT_DTYPE_I8:
     case WEFT_DTYPE_U8:
         return gpu->i8_gflops <= 0;
+    case WEFT_DTYPE_F8E4M3FN:
+    case WEFT_DTYPE_F8E5M2:
+        return gpu->f8_gflops <= 0;
+    case WEFT_DTYPE_F4E2M1:
+        return gpu->f4_gflops <= 0;
     default:
         return true;
     }
@@ -57,7 +62,9 @@ weft_tree_family weft_trees__family_of(const weft_kernel *kernel, const weft_gpu
     case WEFT_KERNEL_GEMM:
         if (!has_gemm(kernel))
             return WEFT_FAMILY_NONE;
-        return plain ? WEFT_FAMILY_PLAIN : WEFT_FAMILY_MATRIX;
+        return plain                                 ? WEFT_FAMILY_PLAIN
+               : weft_dtype_bits(kernel->dtype) <= 8 ? WEFT_FAMILY_NARROW
+                                                     : WEFT_FAMILY_MATRIX;
     case WEFT_KERNEL_CONV:
         /* Convolutions on matrix units, and those with other filters, were not measured. */
         return plain && has_gemm(kernel) && weft_kernel__is_fast_conv(kernel) ? WEFT_FAMILY_CONV
@@ -91,7 +98,8 @@ weft_kernel weft_features__as_measured(const weft_kernel *kernel)
 
 /* Sets of families, for the rows of features.def. */
 enum {
-    P = 1u << WEFT_FAMILY_MATRIX | 1u << WEFT_FAMILY_PLAIN,
+    P = 1u << WEFT_FAMILY_MATRIX | 1u << WEFT_FAMILY_NARROW | 1u << WEFT_FAMILY_PLAIN,
+    N = 1u << WEFT_FAMILY_NARROW,
     C = 1u << WEFT_FAMILY_CONV,
     V = 1u << WEFT_FAMILY_VECTOR,
     A = 1u << WEFT_FAMILY_ATTENTION
@@ -258,6 +266,7 @@ typedef struct facts {
     double images, in_channels, out_h, taps, stride, groups;
     conv_ways way;
     double is_norm, is_softmax, is_costly;
+    double launcher;
 } facts;
 
 static double lg(double x)
@@ -300,7 +309,7 @@ static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact
     double rate = weft_peak__flops_per_us(whole, k, exact_f32);
     double clocks = fmax(1, whole->gpu->clock_mhz) * whole->units;
     double elements = fmax(1, k->rows * k->cols);
-    double size = fmax(1, (double)weft_dtype_size(k->dtype));
+    double size = weft_kernel_value_bytes(k->dtype);
     *f = (facts){.b = k->batch,
                  .m = k->m,
                  .n = k->n,
@@ -331,7 +340,8 @@ static void find_facts(const weft_kernel *k, const weft_slice *whole, bool exact
                  .groups = k->conv.groups,
                  .is_norm = k->kind == WEFT_KERNEL_NORM,
                  .is_softmax = k->kind == WEFT_KERNEL_SOFTMAX,
-                 .is_costly = is_costly(k)};
+                 .is_costly = is_costly(k),
+                 .launcher = k->launcher};
     if (k->kind == WEFT_KERNEL_CONV)
         f->way = find_ways(k, whole, rate);
 }
@@ -358,7 +368,8 @@ void weft_features_find(const weft_kernel *kernel, const weft_slice *slice,
     weft_tree_family family = weft_trees__family_of(kernel, slice->gpu, exact_f32);
     *out = (weft_features){.family = weft_trees__family_name(family),
                            .base_us = weft_features__base_us(kernel, &whole, exact_f32),
-                           .floor_us = weft_peak__floor_us(kernel, slice, exact_f32)};
+                           .floor_us = weft_peak__floor_us(kernel, slice, exact_f32),
+                           .staging_us = weft_traffic__staging_us(kernel, slice)};
     if (family == WEFT_FAMILY_NONE)
         return;
     out->n = weft_features__count(family);

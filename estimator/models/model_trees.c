@@ -26,6 +26,10 @@
  *   leaf   1 << 31 | correction as 16 bits with a sign, in 1 / 4096 of a power of two
  *   inner  feature << 16 | cut << 8 | distance of the right child; left when x <= cut
  *
+ * Libraries differ in their attention (flash attention 2 and 3, TensorRT-LLM's): the launcher is a
+ * feature of that family. GEMMs of all launchers measured are cuBLAS or its like: as a feature the
+ * launcher made errors on campaigns left out no smaller.
+ *
  * `source` is "learned" for whole devices and element types that the family was measured on.
  * bands.c says how far off a prediction may be. O(trees * depth): a few microseconds. */
 #include "estimator/models/trees_int.h"
@@ -60,6 +64,9 @@ typedef struct forest {
 static const span matrix_features[] = {
 #include "estimator/models/trees/matrix_cuts.def"
 };
+static const span narrow_features[] = {
+#include "estimator/models/trees/narrow_cuts.def"
+};
 static const span plain_features[] = {
 #include "estimator/models/trees/plain_cuts.def"
 };
@@ -77,6 +84,9 @@ static const span attention_features[] = {
 #define CUTS(name, ...) __VA_ARGS__,
 static const float matrix_cut[] = {
 #include "estimator/models/trees/matrix_cuts.def"
+};
+static const float narrow_cut[] = {
+#include "estimator/models/trees/narrow_cuts.def"
 };
 static const float plain_cut[] = {
 #include "estimator/models/trees/plain_cuts.def"
@@ -96,6 +106,9 @@ static const float attention_cut[] = {
 static const uint16_t matrix_tree[] = {
 #include "estimator/models/trees/matrix.def"
 };
+static const uint16_t narrow_tree[] = {
+#include "estimator/models/trees/narrow.def"
+};
 static const uint16_t plain_tree[] = {
 #include "estimator/models/trees/plain.def"
 };
@@ -113,6 +126,9 @@ static const uint16_t attention_tree[] = {
 #define TREE(...) __VA_ARGS__,
 static const uint32_t matrix_node[] = {
 #include "estimator/models/trees/matrix.def"
+};
+static const uint32_t narrow_node[] = {
+#include "estimator/models/trees/narrow.def"
 };
 static const uint32_t plain_node[] = {
 #include "estimator/models/trees/plain.def"
@@ -254,6 +270,41 @@ static double find_distance(weft_tree_family family, const float *x)
     return sum;
 }
 
+#define LAUNCHED(family_, launcher_) {WEFT_FAMILY_##family_, WEFT_LAUNCHER_##launcher_},
+static const struct {
+    weft_tree_family family;
+    weft_launcher launcher;
+} launched_table[] = {
+#include "estimator/models/trees/learned.def"
+};
+
+static bool is_launched(weft_tree_family family, weft_launcher launcher)
+{
+    for (size_t i = 0; i < LENGTH(launched_table); i++)
+        if (launched_table[i].family == family && launched_table[i].launcher == launcher)
+            return true;
+    return false;
+}
+
+/* The sum of all trees; that of a launcher that was not measured is the mean of those that were. */
+static double sum_launched(const weft_band_place *place, const weft_kernel *kernel,
+                           const weft_slice *whole, bool exact_f32, float *x)
+{
+    weft_tree_family family = place->family;
+    double sum = 0;
+    size_t n = 0;
+    weft_kernel as = *kernel;
+    for (size_t i = 0; i < LENGTH(launched_table) && !place->launched; i++) {
+        if (launched_table[i].family != family)
+            continue;
+        as.launcher = launched_table[i].launcher;
+        weft_features__compute(family, &as, whole, exact_f32, x);
+        sum += sum_trees(&forest_table[family], x);
+        n++;
+    }
+    return n > 0 ? sum / (double)n : sum_trees(&forest_table[family], x);
+}
+
 /* -- The model -------------------------------------------------------------------------------- */
 
 /* The model that compares a slice with its whole device and gives the units needed. */
@@ -292,11 +343,13 @@ static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool 
     float x[WEFT_FEATURES_MAX];
     weft_features__compute(family, kernel, &whole, exact_f32, x);
     const forest *f = &forest_table[family];
-    weft_band_place place = {.family = family, .distance = find_distance(family, x)};
+    weft_band_place place = {.family = family,
+                             .launched = is_launched(family, kernel->launcher),
+                             .distance = find_distance(family, x)};
     weft_band__find(kernel, slice, exact_f32, &place, &timing);
     double base_us = weft_features__base_us(kernel, &whole, exact_f32);
-    double time_us =
-        pow(fmin(base_us, f->most), f->slope) * fmax(base_us / f->most, 1) * exp2(sum_trees(f, x));
+    double time_us = pow(fmin(base_us, f->most), f->slope) * fmax(base_us / f->most, 1) *
+                     exp2(sum_launched(&place, kernel, &whole, exact_f32, x));
     if (place.part < 1)
         time_us = pow(time_us, place.part) *
                   pow(analytic_us(analytic, kernel, &whole, exact_f32, false), 1 - place.part);

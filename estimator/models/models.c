@@ -45,20 +45,6 @@ static const weft_model *choose_model(const weft_kernel *kernel, const weft_slic
     return NULL;
 }
 
-/* Time of what GPUs add to a product of bytes: launches, and traffic of the last-level cache if it
- * holds the scratch memory, else of memory. */
-static double staging_us(const weft_kernel *kernel, const weft_slice *slice)
-{
-    const weft_staging *s = &kernel->staging;
-    double bytes = s->packed_bytes + s->sum_bytes;
-    double gbps = bytes <= (double)slice->cache_bytes / 2
-                      ? slice->gpu->cache_gbps * slice->bandwidth_gbps / slice->gpu->bandwidth_gbps
-                      : slice->bandwidth_gbps;
-    if (weft_gpu__is_cpu(slice->gpu) || !(gbps > 0))
-        return 0;
-    return s->launches * slice->gpu->launch_us + 2 * bytes / (gbps * 1e3);
-}
-
 weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                              const weft_estimate_options *options, weft_diag *diag,
                              weft_timing *out, const weft_model **out_model)
@@ -76,7 +62,7 @@ weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                                "no model supports kernels of kind %s in %s",
                                weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     weft_timing t = model->predict(kernel, slice, exact_f32);
-    t.time_us += staging_us(kernel, slice);
+    t.time_us += weft_traffic__staging_us(kernel, slice);
     if (weft_gpu__is_cpu(slice->gpu))
         weft_band__cpu(&t);
     else if (!(t.edge[1] > 0))

@@ -65,6 +65,9 @@ double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, b
 /* Time of the memory traffic with `units` units at work, us; at least the time at the peak
  * rates. */
 double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units);
+/* Time of the kernels before and after a product of few bits on GPUs (weft_staging), us: launches,
+ * and traffic of the last-level cache if it holds the scratch memory, else of memory. */
+double weft_traffic__staging_us(const weft_kernel *kernel, const weft_slice *slice);
 /* Bytes of the traffic that miss the last-level cache. */
 double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
 
@@ -106,7 +109,17 @@ weft_usage weft_usage__find(const weft_kernel *kernel, const weft_slice *slice, 
 
 /* Power of the idle slice, W. */
 double weft_energy__idle_w(const weft_slice *slice);
-/* Energy of one execution, J; between idle and full power of the slice over time_us. */
+/* Parts of the power between idle and full; energy.c. */
+typedef struct weft_energy_constants {
+    double busy_part, busy_power, compute_part, memory_part;
+} weft_energy_constants;
+
+extern const weft_energy_constants weft_energy__fitted;
+/* Mean power over time_us, W; between idle and full power of the slice. */
+double weft_energy__power_w(const weft_energy_constants *c, const weft_kernel *kernel,
+                            const weft_slice *slice, bool exact_f32, double time_us,
+                            const weft_usage *usage);
+/* Energy of one execution, J. */
 double weft_energy__kernel_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                              double time_us, const weft_usage *usage);
 

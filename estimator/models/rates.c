@@ -27,6 +27,8 @@ static double gemm_gflops(const weft_gpu *gpu, weft_dtype dtype, bool exact_f32)
     case WEFT_DTYPE_F8E4M3FN:
     case WEFT_DTYPE_F8E5M2:
         return gpu->f8_gflops > 0 ? gpu->f8_gflops : gpu->f32_gflops;
+    case WEFT_DTYPE_F4E2M1: /* as in NVFP4: only units for it take the scales of its blocks */
+        return gpu->f4_gflops;
     default: /* no matrix unit has the other integers */
         return gpu->f32_gflops;
     }
@@ -86,6 +88,18 @@ double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, doub
         slice->cache_gbps > slice->bandwidth_gbps ? slice->cache_gbps : slice->bandwidth_gbps;
     return (kernel->work.weight_bytes + missed * bytes) / bytes_per_us +
            (1 - missed) * bytes / (cache_gbps * 1e3 * drawn);
+}
+
+double weft_traffic__staging_us(const weft_kernel *kernel, const weft_slice *slice)
+{
+    const weft_staging *s = &kernel->staging;
+    double bytes = s->packed_bytes + s->sum_bytes;
+    double gbps = bytes <= (double)slice->cache_bytes / 2
+                      ? slice->gpu->cache_gbps * slice->bandwidth_gbps / slice->gpu->bandwidth_gbps
+                      : slice->bandwidth_gbps;
+    if (weft_gpu__is_cpu(slice->gpu) || !(gbps > 0))
+        return 0;
+    return s->launches * slice->gpu->launch_us + 2 * bytes / (gbps * 1e3);
 }
 
 /* -- Bounds ----------------------------------------------------------------------------------- */

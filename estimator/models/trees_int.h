@@ -4,8 +4,7 @@
 
 #include "estimator/models/models.h"
 
-/* Families of kernels that share their trees. MATRIX: GEMMs on matrix units (16 bit, TF32, 8 bit);
- * PLAIN: f32 GEMMs on plain units. */
+/* Families of kernels that share their trees. */
 typedef enum weft_tree_family {
 #define FAMILY(name, text, brief) WEFT_FAMILY_##name,
 #include "estimator/models/families.def"
@@ -37,6 +36,7 @@ void weft_features__compute(weft_tree_family family, const weft_kernel *kernel,
 /* Where a kernel is, seen from the measurements of its family. */
 typedef struct weft_band_place {
     weft_tree_family family;
+    bool launched;   /* its launcher was measured */
     double distance; /* powers of two by which its sizes are beyond those measured */
     double part;     /* result: part of the trees in the logarithm of time, 0..1 */
 } weft_band_place;

@@ -27,6 +27,25 @@ bool weft_kernel_uses_matrix_units(weft_kernel_kind kind)
     return kind_table[kind].uses_matrix_units;
 }
 
+static const char *const launcher_names[WEFT_LAUNCHER_COUNT] = {
+#define LAUNCHER(name, text, brief) text,
+#include "estimator/workload/launchers.def"
+#undef LAUNCHER
+};
+
+const char *weft_launcher_name(weft_launcher launcher)
+{
+    return launcher_names[launcher];
+}
+
+weft_launcher weft_launcher_find(const char *name)
+{
+    size_t i = 0;
+    while (i < WEFT_LAUNCHER_COUNT && strcmp(launcher_names[i], name) != 0)
+        i++;
+    return (weft_launcher)i;
+}
+
 /* -- Problems --------------------------------------------------------------------------------- */
 
 bool weft_kernel__is_fast_conv(const weft_kernel *k)
@@ -50,22 +69,32 @@ static double flops_each(weft_kernel_kind kind, const char *fn)
     return 1;
 }
 
+double weft_kernel_value_bytes(weft_dtype dtype)
+{
+    static const double block = 16; /* values that share a scale of one byte */
+    double size = (double)weft_dtype_size(dtype);
+    return dtype == WEFT_DTYPE_F4E2M1 ? weft_dtype_bits(dtype) / 8.0 + 1 / block : size;
+}
+
 weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, double n, double k,
                                   bool is_weight)
 {
-    double size = (double)weft_dtype_size(dtype);
+    bool narrow = weft_dtype_is_float(dtype) && weft_dtype_bits(dtype) <= 8;
+    double size = weft_kernel_value_bytes(dtype), wide = fmax(2, size);
     double second_bytes = batch * k * n * size;
     return (weft_kernel){
         .kind = WEFT_KERNEL_GEMM,
         .dtype = dtype,
         .work = {.flops = 2 * batch * m * n * k,
                  .bytes_read = batch * m * k * size + (is_weight ? 0 : second_bytes),
-                 .bytes_written = batch * m * n * size,
+                 .bytes_written = batch * m * n * (narrow ? wide : size),
                  .weight_bytes = is_weight ? second_bytes : 0},
         .batch = batch,
         .m = m,
         .n = n,
-        .k = k};
+        .k = k,
+        .staging = {.launches = narrow,
+                    .packed_bytes = narrow ? batch * m * k * (wide + size) / 2 : 0}};
 }
 
 void weft_kernel_add_delta(weft_kernel *gemm, const weft_delta *delta)

@@ -330,6 +330,7 @@ static weft_err lower_node(lowering_ctx *cx, weft_node node, uint32_t depth)
     cx->work = &work;
     weft_form form;
     weft_kernel k = make_problem(&work, cx->s.diag, &form);
+    k.launcher = cx->lowering == WEFT_LOWERING_FUSED ? WEFT_LAUNCHER_WEFT : WEFT_LAUNCHER_ANY;
     if (form == WEFT_FORM_RECURRENT)
         add_recurrent(cx, &k);
     else if (cx->lowering == WEFT_LOWERING_FRAMEWORK &&

@@ -59,6 +59,23 @@ expect 0 "$WEFT" estimate --kernels kinds.csv --gpu v100 --features
 has out log_winograd4_us=
 expect 0 "$WEFT" estimate --kernels kinds.csv --gpu v100 --model roofline --no-dispatch
 lacks out ,trees,
+# Narrow types are kinds of their own; only units for it take f4 with scales. The launcher's attention.
+printf 'kind,dtype,gpu,m,n,k\ngemm,bf16,b200,4096,8192,8192\ngemm,fp8,b200,4096,8192,8192\ngemm,nvfp4,b200,4096,8192,8192\n' >narrow.csv
+expect 0 "$WEFT" estimate --kernels narrow.csv -o plain.csv
+at_most "$(column 4 time_us | cut -d. -f1)" "$(column 3 time_us | cut -d. -f1)"
+at_most "$(column 3 time_us | cut -d. -f1)" "$(column 2 time_us | cut -d. -f1)"
+printf 'kind,dtype,m,n,k\ngemm,nvfp4,16,64,64\n' >bad.csv
+expect 1 "$WEFT" estimate --kernels bad.csv --gpu h200
+has err 'no model supports kernels of kind gemm in f4e2m1'
+{
+    echo kind,dtype,launcher,b,isl,num_heads,head_dim
+    for launcher in trtllm vllm '' sglang weft; do echo "attention,bf16,$launcher,1,64,1,64"; done
+} >attention.csv
+expect 0 "$WEFT" estimate --kernels attention.csv --gpu h200 -o plain.csv
+at_most "$(column 3 time_us | cut -d. -f1)" "$(column 4 time_us | cut -d. -f1)"
+at_most "$(column 4 time_us | cut -d. -f1)" "$(column 2 time_us | cut -d. -f1)"
+[ "$(column 4 time_us)" = "$(column 5 time_us)" ] || die "a library that was not measured: $(shown plain.csv)"
+[ "$(column 6 source)" = analytic ] || die "Weft's own kernels were not measured: $(shown plain.csv)"
 # Mistakes: the table, and a text that the message must contain.
 refused() {
     printf "$1" >bad.csv
@@ -75,6 +92,7 @@ refused 'kind,dtype,m,M,k\n' "column 'M'"
 refused 'kind,dtype,m,n,k,time_us\n' "column 'time_us'"
 refused "${head}gemm,bf16,1,1,1\nwarp,bf16,1,1,1\n" "bad.csv:3: column 'kind': unknown kind of kernel 'warp'"
 refused "${head}gemm,bf17,1,1,1\n" "bad.csv:2: column 'dtype': unknown element type 'bf17'"
+refused 'kind,dtype,m,n,k,launcher\ngemm,bf16,1,1,1,cuda\n' "column 'launcher': unknown library: 'cuda'"
 refused "${head}gemm,bf16,1,,1\n" "column 'n': is empty"
 refused "${head}bmm,bf16,1,1,1\n" "column 'b': is missing"
 for wrong in 0 -1 1.5 nan inf 1e300 0x10 1x '""' '" 1 "'; do

@@ -179,7 +179,7 @@ static weft_slice whole(const char *gpu)
 
 /* -- Sets ------------------------------------------------------------------------------------- */
 
-static bool add_gemm(const char *gpu, const char *campaign, const char *file)
+static bool add_gemm(const char *gpu, const char *campaign, weft_dtype dtype, const char *file)
 {
     char path[1024];
     table t = {0};
@@ -190,16 +190,16 @@ static bool add_gemm(const char *gpu, const char *campaign, const char *file)
         const char *m = get(&t, "m"), *n = get(&t, "n"), *k = get(&t, "k");
         if (chance("nk %s %s", n, k) >= 0.2 && chance("m %s", m) >= 0.15)
             continue;
-        weft_kernel kernel =
-            weft_kernel_make_gemm(WEFT_DTYPE_BF16, 1, atof(m), atof(n), atof(k), true);
+        weft_kernel kernel = weft_kernel_make_gemm(dtype, 1, atof(m), atof(n), atof(k), true);
         count("gemm", campaign, predict_us(&kernel, &slice), number(&t, "latency_us"));
     }
     fclose(t.f);
     return true;
 }
 
-static bool add_attention(const char *gpu, const char *campaign, const char *file)
+static bool add_attention(const char *gpu, const char *campaign, weft_dtype dtype, const char *file)
 {
+    const char *library = strchr(campaign, '/') + 1;
     char path[1024];
     table t = {0};
     weft_slice slice = whole(gpu);
@@ -211,8 +211,9 @@ static bool add_attention(const char *gpu, const char *campaign, const char *fil
             continue;
         double seq = number(&t, "isl");
         weft_kernel kernel =
-            weft_kernel_make_attention(WEFT_DTYPE_BF16, number(&t, "batch_size"),
-                                       number(&t, "num_heads"), seq, seq, number(&t, "head_dim"));
+            weft_kernel_make_attention(dtype, number(&t, "batch_size"), number(&t, "num_heads"),
+                                       seq, seq, number(&t, "head_dim"));
+        kernel.launcher = weft_launcher_find(library);
         count("attention", campaign, predict_us(&kernel, &slice), number(&t, "latency_us"));
     }
     fclose(t.f);
@@ -397,19 +398,26 @@ static int compare(void)
     return wrong > 0;
 }
 
-#define GEMM(gpu, framework, name)                                                \
-    {                                                                             \
-        add_gemm, gpu, gpu "/" framework, "aiconfigurator/gemm_bf16_" name ".csv" \
+#define GEMM(gpu, framework, name)                                                                 \
+    {                                                                                              \
+        add_gemm, gpu, gpu "/" framework, WEFT_DTYPE_BF16, "aiconfigurator/gemm_bf16_" name ".csv" \
+    }
+#define FP8(gpu, framework, name)                                     \
+    {                                                                 \
+        add_gemm, gpu, gpu "/" framework "/fp8", WEFT_DTYPE_F8E4M3FN, \
+            "aiconfigurator/gemm_fp8_" name ".csv"                    \
     }
 #define ATTENTION(gpu, framework, name)                          \
     {                                                            \
-        add_attention, gpu, gpu "/" framework,                   \
+        add_attention, gpu, gpu "/" framework, WEFT_DTYPE_BF16,  \
             "aiconfigurator/encoder_attention_bf16_" name ".csv" \
     }
 
 static const struct {
-    bool (*add)(const char *gpu, const char *campaign, const char *file);
-    const char *gpu, *campaign, *file;
+    bool (*add)(const char *gpu, const char *campaign, weft_dtype dtype, const char *file);
+    const char *gpu, *campaign;
+    weft_dtype dtype;
+    const char *file;
 } campaigns[] = {
     GEMM("a100-80", "sglang", "a100_sxm_sglang_0.5.10"),
     GEMM("a100-80", "vllm", "a100_sxm_vllm_0.14.0"),
@@ -421,6 +429,12 @@ static const struct {
     GEMM("h200", "vllm", "h200_sxm_vllm_0.22.0"),
     GEMM("l40s", "sglang", "l40s_sglang_0.5.12"),
     GEMM("rtx-pro-6000", "vllm", "rtx_pro_6000_server_vllm_0.24.0"),
+    FP8("h100", "vllm", "h100_sxm_vllm_0.24.0"),
+    FP8("h200", "sglang", "h200_sxm_sglang_0.5.14"),
+    FP8("l40s", "sglang", "l40s_sglang_0.5.12"),
+    FP8("rtx-pro-6000", "vllm", "rtx_pro_6000_server_vllm_0.24.0"),
+    {add_gemm, "b200", "b200/vllm/nvfp4", WEFT_DTYPE_F4E2M1,
+     "aiconfigurator/gemm_nvfp4_b200_sxm_vllm_0.22.0.csv"},
     ATTENTION("b200", "vllm", "b200_sxm_vllm_0.22.0"),
     ATTENTION("h100", "trtllm", "h100_sxm_trtllm_1.3.0rc20"),
     ATTENTION("h100", "vllm", "h100_sxm_vllm_0.24.0"),
@@ -450,7 +464,8 @@ int main(int argc, char **argv)
 {
     bool found = true;
     for (size_t i = 0; i < CAMPAIGNS && found; i++)
-        found = campaigns[i].add(campaigns[i].gpu, campaigns[i].campaign, campaigns[i].file);
+        found = campaigns[i].add(campaigns[i].gpu, campaigns[i].campaign, campaigns[i].dtype,
+                                 campaigns[i].file);
     if (!found || !add_neusight("linear", "neusight/linear.csv") ||
         !add_neusight("bmm", "neusight/bmm.csv") || !add_neusight("conv", "neusight/conv.csv") ||
         !add_neusight("vector", "neusight/vector_ops.csv")) {

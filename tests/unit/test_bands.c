@@ -57,6 +57,41 @@ static void test_bands__widen_with_distance(void **state)
     assert_true(width(&huge, "h100", "") > 1.1 * seen);
 }
 
+/* Types of 8 and 4 bits are kinds of their own: a band of a device is that of the type measured on
+ * it. */
+static void test_bands__know_the_type(void **state)
+{
+    (void)state;
+    weft_kernel fp8 = weft_kernel_make_gemm(WEFT_DTYPE_F8E4M3FN, 1, 512, 4096, 4096, true);
+    weft_kernel e5m2 = weft_kernel_make_gemm(WEFT_DTYPE_F8E5M2, 1, 512, 4096, 4096, true);
+    weft_kernel i8 = weft_kernel_make_gemm(WEFT_DTYPE_I8, 1, 512, 4096, 4096, true);
+    weft_kernel nvfp4 = weft_kernel_make_gemm(WEFT_DTYPE_F4E2M1, 1, 8192, 16384, 16384, true);
+    double seen = width(&fp8, "h100", "");
+    assert_true(width(&e5m2, "h100", "") >= seen);
+    assert_true(width(&i8, "h100", "") > seen);
+    assert_true(width(&fp8, "b200", "") > seen); /* measured there: nvfp4 alone */
+    assert_true(width(&nvfp4, "rtx-pro-6000", "") > width(&nvfp4, "b200", ""));
+}
+
+/* Libraries differ in their attention: knowing whose it is narrows the band, and Weft's own was not
+ * measured. */
+static void test_bands__know_the_launcher(void **state)
+{
+    (void)state;
+    weft_kernel k = weft_kernel_make_attention(WEFT_DTYPE_BF16, 8, 12, 512, 512, 64);
+    double any = width(&k, "h100", "");
+    k.launcher = WEFT_LAUNCHER_VLLM;
+    assert_true(width(&k, "h100", "") < any);
+    k.launcher = WEFT_LAUNCHER_SGLANG;
+    assert_true(width(&k, "h100", "") == any);
+    k.launcher = WEFT_LAUNCHER_WEFT;
+    assert_true(width(&k, "h100", "") > any);
+    k = weft_kernel_make_gemm(WEFT_DTYPE_BF16, 1, 512, 4096, 4096, true);
+    any = width(&k, "h100", "");
+    k.launcher = WEFT_LAUNCHER_TRTLLM; /* of GEMMs they do not */
+    assert_true(width(&k, "h100", "") == any);
+}
+
 static void test_bands__hold_the_estimate_on_every_device(void **state)
 {
     static const weft_dtype types[] = {WEFT_DTYPE_F32, WEFT_DTYPE_F16, WEFT_DTYPE_BF16};
@@ -179,6 +214,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bands__widen_with_distance),
+        cmocka_unit_test(test_bands__know_the_type),
+        cmocka_unit_test(test_bands__know_the_launcher),
         cmocka_unit_test(test_bands__hold_the_estimate_on_every_device),
         cmocka_unit_test(test_bands__explain_says_what_widened),
         cmocka_unit_test(test_bands__time_does_not_fall_with_rows),

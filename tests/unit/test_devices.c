@@ -94,6 +94,8 @@ static void test_devices__units_are_those_of_the_generation(void **state)
         assert_true((g->bf16_gflops > 0) == (g->capability >= 80));
         assert_true((g->tf32_gflops > 0) == (g->capability >= 80));
         assert_true((g->f8_gflops > 0) == (g->capability >= 89));
+        assert_true((g->f4_gflops > 0) == (g->capability >= 100));
+        assert_true(g->f4_gflops == 0 || g->f4_gflops >= 1.99 * g->f8_gflops);
         assert_true(g->f8_gflops == 0 || g->f8_gflops >= 1.99 * g->f16_gflops);
     }
 }

@@ -58,6 +58,7 @@ typedef enum column {
     COL_SEQ,
     COL_HEADS,
     COL_HEAD,
+    COL_LAUNCHER,
     COL_MEASURED,
     COL_COUNT
 } column;
@@ -83,6 +84,7 @@ static const char *const column_names[COL_COUNT][7] = {
     [COL_SEQ] = {"isl", "seq", "seq_len"},
     [COL_HEADS] = {"num_heads", "heads"},
     [COL_HEAD] = {"head_dim", "head_size"},
+    [COL_LAUNCHER] = {"launcher", "library"},
     [COL_MEASURED] = {"measured_us"},
 };
 
@@ -152,15 +154,27 @@ static const struct {
     weft_dtype dtype;
     bool exact;
 } dtype_table[] = {
-    {"f32", WEFT_DTYPE_F32, true},        {"fp32", WEFT_DTYPE_F32, true},
-    {"float32", WEFT_DTYPE_F32, true},    {"float", WEFT_DTYPE_F32, true},
-    {"tf32", WEFT_DTYPE_F32, false},      {"f16", WEFT_DTYPE_F16, false},
-    {"fp16", WEFT_DTYPE_F16, false},      {"float16", WEFT_DTYPE_F16, false},
-    {"half", WEFT_DTYPE_F16, false},      {"bf16", WEFT_DTYPE_BF16, false},
-    {"bfloat16", WEFT_DTYPE_BF16, false}, {"f64", WEFT_DTYPE_F64, false},
-    {"fp64", WEFT_DTYPE_F64, false},      {"float64", WEFT_DTYPE_F64, false},
-    {"double", WEFT_DTYPE_F64, false},    {"i8", WEFT_DTYPE_I8, false},
+    {"f32", WEFT_DTYPE_F32, true},
+    {"fp32", WEFT_DTYPE_F32, true},
+    {"float32", WEFT_DTYPE_F32, true},
+    {"float", WEFT_DTYPE_F32, true},
+    {"tf32", WEFT_DTYPE_F32, false},
+    {"f16", WEFT_DTYPE_F16, false},
+    {"fp16", WEFT_DTYPE_F16, false},
+    {"float16", WEFT_DTYPE_F16, false},
+    {"half", WEFT_DTYPE_F16, false},
+    {"bf16", WEFT_DTYPE_BF16, false},
+    {"bfloat16", WEFT_DTYPE_BF16, false},
+    {"f64", WEFT_DTYPE_F64, false},
+    {"fp64", WEFT_DTYPE_F64, false},
+    {"float64", WEFT_DTYPE_F64, false},
+    {"double", WEFT_DTYPE_F64, false},
+    {"i8", WEFT_DTYPE_I8, false},
     {"int8", WEFT_DTYPE_I8, false},
+    {"fp8", WEFT_DTYPE_F8E4M3FN, false},
+    {"f8e4m3fn", WEFT_DTYPE_F8E4M3FN, false},
+    {"f8e5m2", WEFT_DTYPE_F8E5M2, false},
+    {"nvfp4", WEFT_DTYPE_F4E2M1, false},
 };
 
 /* -- One row ---------------------------------------------------------------------------------- */
@@ -274,7 +288,7 @@ static weft_err get_rows(const table *t, const kind_row *kind, weft_dtype dtype,
     return WEFT_ERR_OK;
 }
 
-static weft_err get_kernel(const table *t, weft_kernel *out, bool *out_exact)
+static weft_err get_problem(const table *t, weft_kernel *out, bool *out_exact)
 {
     const char *name = get_text(t, COL_KIND), *type = get_text(t, COL_DTYPE);
     const kind_row *kind = NULL;
@@ -304,6 +318,17 @@ static weft_err get_kernel(const table *t, weft_kernel *out, bool *out_exact)
     default:
         return get_rows(t, kind, dtype, out);
     }
+}
+
+static weft_err get_kernel(const table *t, weft_kernel *out, bool *out_exact)
+{
+    const char *name = get_text(t, COL_LAUNCHER);
+    weft_launcher launcher = name ? weft_launcher_find(name) : WEFT_LAUNCHER_ANY;
+    if (launcher == WEFT_LAUNCHER_COUNT)
+        return refuse(t, "launcher", "unknown library:", name);
+    WEFT_TRY(get_problem(t, out, out_exact));
+    out->launcher = launcher;
+    return WEFT_ERR_OK;
 }
 
 static weft_err get_slice(table *t)
@@ -356,13 +381,14 @@ static weft_err put_cost(const table *t, const weft_kernel *kernel, bool exact, 
     return WEFT_ERR_OK;
 }
 
-/* Writes family, base_us, then NAME=VALUE for every feature: the features depend on the family. */
+/* Writes family, base_us, floor_us, staging_us, then NAME=VALUE for every feature: the features
+ * depend on the family. */
 static void put_features(const table *t, const weft_kernel *kernel, bool exact, weft_buf *to)
 {
     weft_estimate_options options = {.exact_f32 = exact};
     weft_features f;
     weft_features_find(kernel, &t->slice, &options, &f);
-    weft_buf_printf(to, ",%s,%.9g,%.9g,", f.family, f.base_us, f.floor_us);
+    weft_buf_printf(to, ",%s,%.9g,%.9g,%.9g,", f.family, f.base_us, f.floor_us, f.staging_us);
     for (size_t i = 0; i < f.n; i++)
         weft_buf_printf(to, "%s%s=%.9g", i > 0 ? " " : "", f.name[i], (double)f.value[i]);
 }
@@ -420,7 +446,7 @@ static weft_err put_rows(table *t, weft_buf *to)
     WEFT_TRY(read_header(t));
     weft_buf_add(to, t->rows->raw, t->rows->raw_len);
     if (t->options->features)
-        weft_buf_puts(to, ",family,base_us,floor_us,features");
+        weft_buf_puts(to, ",family,base_us,floor_us,staging_us,features");
     for (size_t i = 0; i < RESULT_COUNT && !t->options->features; i++)
         weft_buf_printf(to, ",%s", result_names[i]);
     for (;;) {
