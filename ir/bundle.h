@@ -168,6 +168,72 @@ typedef struct weft_bundle_tuning {
     uint32_t n_algo;
 } weft_bundle_tuning;
 
+/* Sizes of a convolution of images [n, c, d, h, w]; dims of which there are three begin there, and
+ * leading ones are 1 (paddings 0) if the images have fewer. */
+typedef enum weft_conv_dim {
+    WEFT_CONV_IMAGES,
+    WEFT_CONV_CHANNELS, /* of the images, and of the result, of all groups */
+    WEFT_CONV_FEATURES,
+    WEFT_CONV_GROUPS,
+    WEFT_CONV_IN,
+    WEFT_CONV_OUT = WEFT_CONV_IN + 3,
+    WEFT_CONV_PAD = WEFT_CONV_OUT + 3, /* in front; behind as the sizes ask */
+    WEFT_CONV_KERNEL = WEFT_CONV_PAD + 3,
+    WEFT_CONV_STRIDE = WEFT_CONV_KERNEL + 3,
+    WEFT_CONV_DILATION = WEFT_CONV_STRIDE + 3,
+    WEFT_CONV_DIMS = WEFT_CONV_DILATION + 3
+} weft_conv_dim;
+
+typedef enum weft_conv_flag {
+    WEFT_CONV_RELU = 1,
+    WEFT_CONV_TF32 = 2, /* f32 operands may be rounded to TF32 */
+    WEFT_CONV_Z = 4,
+    WEFT_CONV_BIAS = 8,
+    WEFT_CONV_FLAGS = 16
+} weft_conv_flag;
+
+/* y = act(conv(x, w) + z + bias), all dense and row-major, accumulated in f32: bias has one element
+ * for each channel of the result, z its shape. */
+typedef struct weft_bundle_conv {
+    weft_dtype dtype; /* f32, f16 or bf16, of all operands */
+    uint32_t flags; /* weft_conv_flag; z and ReLU only with a bias, as cuDNN's kernels have them */
+    weft_dim dim[WEFT_CONV_DIMS];
+    weft_bundle_arg x, w, y, z, bias; /* z and bias: NONE without their flag */
+} weft_bundle_conv;
+
+/* Whether the type and the flags belong together. */
+static inline bool weft_conv_is_sound(weft_dtype dtype, uint32_t flags)
+{
+    bool half = dtype == WEFT_DTYPE_F16 || dtype == WEFT_DTYPE_BF16;
+    return flags < WEFT_CONV_FLAGS && (half || dtype == WEFT_DTYPE_F32) &&
+           !(half && flags & WEFT_CONV_TF32) &&
+           (flags & WEFT_CONV_BIAS || !(flags & (WEFT_CONV_Z | WEFT_CONV_RELU)));
+}
+
+/* Everything that cuDNN's choice of a plan for a convolution depends on. No padding: compared with
+ * memcmp. */
+typedef struct weft_conv_key {
+    int64_t dim[WEFT_CONV_DIMS];
+    uint32_t dtype; /* weft_dtype */
+    uint32_t flags;
+} weft_conv_key;
+
+/* A plan of cuDNN: the engine for a convolution and its settings, in cuDNN's JSON. */
+typedef struct weft_bundle_conv_plan {
+    weft_conv_key conv;
+    const char *json;
+} weft_bundle_conv_plan;
+
+/* Plans made for one architecture by one version of cuDNN; ignored by others. */
+typedef struct weft_bundle_conv_plans {
+    uint32_t arch;      /* of the bundle */
+    const char *device; /* that the plans are chosen for, a row of base/devices.def */
+    uint64_t version;   /* of cuDNN */
+    const weft_bundle_conv_plan *plan;
+    uint32_t n_plan;
+    uint32_t n_none; /* convolutions that cuDNN has no plan for */
+} weft_bundle_conv_plans;
+
 typedef enum weft_command_kind {
     WEFT_COMMAND_KERNEL,
     WEFT_COMMAND_GEMM, /* a library's: cuBLASLt */
@@ -176,12 +242,28 @@ typedef enum weft_command_kind {
     /* A kernel that does c, bias and act of the GEMM before it. It runs only if cuBLASLt has no
      * algorithm that fuses them; the GEMM then runs without them. */
     WEFT_COMMAND_FINISH,
+    WEFT_COMMAND_CONV,    /* cuDNN's; kernels of the next two kinds follow */
+    WEFT_COMMAND_AFTER,   /* does the rest of an epilogue, only if cuDNN computes the convolution */
+    WEFT_COMMAND_INSTEAD, /* only if cuDNN does not */
     WEFT_COMMAND_KINDS
 } weft_command_kind;
 
 static inline bool weft_command_is_kernel(uint32_t kind)
 {
-    return kind == WEFT_COMMAND_KERNEL || kind == WEFT_COMMAND_FINISH;
+    return kind == WEFT_COMMAND_KERNEL || kind == WEFT_COMMAND_FINISH ||
+           kind == WEFT_COMMAND_AFTER || kind == WEFT_COMMAND_INSTEAD;
+}
+
+/* Whether a command of the kind may follow one of kind `before` (WEFT_COMMAND_KINDS: it is the
+ * first). */
+static inline bool weft_command_may_follow(uint32_t kind, uint32_t before)
+{
+    if (kind == WEFT_COMMAND_FINISH)
+        return before == WEFT_COMMAND_GEMM;
+    if (kind != WEFT_COMMAND_AFTER && kind != WEFT_COMMAND_INSTEAD)
+        return true;
+    return before == WEFT_COMMAND_CONV || before == WEFT_COMMAND_AFTER ||
+           before == WEFT_COMMAND_INSTEAD;
 }
 
 /* One operation of the device. Commands of a launch run in order; one with an empty grid, matrix or
@@ -193,6 +275,7 @@ typedef struct weft_bundle_command {
     const weft_bundle_arg *arg; /* in the kernel's order */
     uint32_t n_arg;
     const weft_bundle_gemm *gemm;
+    const weft_bundle_conv *conv;
     weft_dim bytes;
 } weft_bundle_command;
 
@@ -330,6 +413,8 @@ typedef struct weft_bundle {
     uint32_t n_kernel;
     const weft_bundle_tuning *tuning;
     uint32_t n_tuning;
+    const weft_bundle_conv_plans *conv_plans; /* by architecture */
+    uint32_t n_conv_plans;
     const char *plan_json; /* placement, or NULL */
     weft_arena *arena;     /* owns what the reader made */
 } weft_bundle;

@@ -196,13 +196,53 @@ static weft_err read_tunings(weft_bundle__reader *r)
     return WEFT_ERR_OK;
 }
 
+/* -- Plans of convolutions --------------------------------------------------------------------- */
+
+static bool read_conv_plan(const weft_bundle__reader *r, const Weft__Bundle__ConvPlan *m,
+                           weft_bundle_conv_plan *out)
+{
+    weft_dtype dtype = m->dtype < r->msg->n_dtype ? r->dtype[m->dtype] : WEFT_DTYPE_NONE;
+    if (m->n_dim != WEFT_CONV_DIMS || !weft_conv_is_sound(dtype, m->flags) || !*m->json)
+        return false;
+    out->conv = (weft_conv_key){.dtype = dtype, .flags = m->flags};
+    memcpy(out->conv.dim, m->dim, sizeof out->conv.dim);
+    out->json = weft_arena_strdup(r->arena, m->json);
+    return true;
+}
+
+static weft_err read_conv_plans(weft_bundle__reader *r)
+{
+    const Weft__Bundle__Bundle *m = r->msg;
+    weft_bundle_conv_plans *plans = weft_arena_array(r->arena, m->n_conv_plans, sizeof *plans);
+    for (size_t i = 0; i < m->n_conv_plans; i++) {
+        const Weft__Bundle__ConvPlans *from = m->conv_plans[i];
+        weft_bundle_conv_plan *plan = weft_arena_array(r->arena, from->n_plan, sizeof *plan);
+        if (from->arch >= m->n_arch || (i > 0 && from->arch <= plans[i - 1].arch) || !*from->device)
+            return weft_bundle__refuse(r, "plans of convolutions for architecture %u of %zu",
+                                       from->arch, m->n_arch);
+        for (size_t k = 0; k < from->n_plan; k++)
+            if (!read_conv_plan(r, from->plan[k], &plan[k]))
+                return weft_bundle__refuse(r, "plan %zu of convolutions for %s is wrong", k,
+                                           from->device);
+        plans[i] = (weft_bundle_conv_plans){from->arch,
+                                            weft_arena_strdup(r->arena, from->device),
+                                            from->version,
+                                            plan,
+                                            (uint32_t)from->n_plan,
+                                            from->none};
+    }
+    r->b->conv_plans = plans;
+    r->b->n_conv_plans = (uint32_t)m->n_conv_plans;
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section)
 {
     const Weft__Bundle__Bundle *m = r->msg;
     weft_names *names = weft_names_create(r->scratch);
     WEFT_TRY(read_archs(r));
     if ((section != NULL) != (m->n_arch > 0) ||
-        (!section && (m->n_image || m->n_kernel || m->n_tuning)))
+        (!section && (m->n_image || m->n_kernel || m->n_tuning || m->n_conv_plans)))
         return weft_bundle__refuse(r, "code and architectures do not belong together");
     if (!section)
         return WEFT_ERR_OK;
@@ -213,7 +253,8 @@ weft_err weft_bundle__read_code(weft_bundle__reader *r, const weft_file *section
     r->b->kernel = kernel;
     r->b->n_kernel = (uint32_t)m->n_kernel;
     r->signature = weft_arena_array(r->scratch, m->n_kernel, sizeof *r->signature);
-    return read_tunings(r);
+    WEFT_TRY(read_tunings(r));
+    return read_conv_plans(r);
 }
 
 /* -- Commands ---------------------------------------------------------------------------------- */
@@ -306,7 +347,7 @@ static weft_err read_kernel_command(const command_reader *s, const Weft__Bundle_
 {
     weft_bundle__reader *r = s->r;
     char classes[WEFT_BUNDLE_PARAMS_MAX + 1] = "";
-    if (m->kernel >= r->b->n_kernel || m->bytes || m->gemm)
+    if (m->kernel >= r->b->n_kernel || m->bytes || m->gemm || m->conv)
         return refuse_command(s, "kernel");
     if (m->n_grid != 3)
         return refuse_command(s, "grid");
@@ -348,7 +389,7 @@ static weft_err read_gemm_command(const command_reader *s, const Weft__Bundle__C
 {
     const Weft__Bundle__Gemm *from = m->gemm;
     weft_bundle_gemm *g = weft_arena_alloc(s->r->arena, sizeof *g);
-    if (!from || m->kernel || m->bytes || m->n_grid || m->n_arg != 5)
+    if (!from || m->kernel || m->bytes || m->n_grid || m->n_arg != 5 || m->conv)
         return refuse_command(s, "GEMM");
     g->dtype = from->dtype < s->r->msg->n_dtype ? s->r->dtype[from->dtype] : WEFT_DTYPE_NONE;
     g->act = (uint8_t)from->act;
@@ -373,12 +414,38 @@ static weft_err read_gemm_command(const command_reader *s, const Weft__Bundle__C
     return ok ? WEFT_ERR_OK : refuse_command(s, "GEMM");
 }
 
+static weft_err read_conv_command(const command_reader *s, const Weft__Bundle__Command *m,
+                                  const weft_bundle_arg *arg, weft_bundle_command *command)
+{
+    const Weft__Bundle__Conv *from = m->conv;
+    weft_bundle_conv *c = weft_arena_alloc(s->r->arena, sizeof *c);
+    if (!from || m->kernel || m->bytes || m->n_grid || m->n_arg != 5 || m->gemm)
+        return refuse_command(s, "convolution");
+    c->dtype = from->dtype < s->r->msg->n_dtype ? s->r->dtype[from->dtype] : WEFT_DTYPE_NONE;
+    c->flags = from->flags;
+    c->x = arg[0];
+    c->w = arg[1];
+    c->y = arg[2];
+    c->z = arg[3];
+    c->bias = arg[4];
+    bool ok = weft_conv_is_sound(c->dtype, c->flags) && from->n_dim == WEFT_CONV_DIMS &&
+              is_address(&c->x) && is_address(&c->w) && is_written(&c->y) &&
+              is_address(&c->z) == ((c->flags & WEFT_CONV_Z) != 0) &&
+              is_address(&c->bias) == ((c->flags & WEFT_CONV_BIAS) != 0) &&
+              (is_address(&c->z) || c->z.kind == WEFT_COMMAND_ARG_NONE) &&
+              (is_address(&c->bias) || c->bias.kind == WEFT_COMMAND_ARG_NONE);
+    for (size_t i = 0; ok && i < WEFT_CONV_DIMS; i++)
+        ok = read_dim(s, from->dim[i], &c->dim[i]);
+    command->conv = c;
+    return ok ? WEFT_ERR_OK : refuse_command(s, "convolution");
+}
+
 static weft_err read_bytes_command(const command_reader *s, const Weft__Bundle__Command *m,
                                    const weft_bundle_arg *arg, weft_bundle_command *command)
 {
     bool ok = m->n_arg == (m->kind == WEFT_COMMAND_COPY ? 2 : 1) && is_written(&arg[0]) &&
-              (m->n_arg == 1 || is_address(&arg[1])) && !m->gemm && !m->n_grid && !m->kernel &&
-              read_dim(s, m->bytes, &command->bytes);
+              (m->n_arg == 1 || is_address(&arg[1])) && !m->gemm && !m->conv && !m->n_grid &&
+              !m->kernel && read_dim(s, m->bytes, &command->bytes);
     command->arg = arg;
     command->n_arg = (uint32_t)m->n_arg;
     return ok ? WEFT_ERR_OK : refuse_command(s, m->kind == WEFT_COMMAND_COPY ? "copy" : "fill");
@@ -398,12 +465,14 @@ weft_err weft_bundle__read_commands(weft_bundle__reader *r, const Weft__Bundle__
         weft_bundle_arg *arg = NULL;
         to->kind = (uint8_t)from->kind;
         WEFT_TRY(read_args(&s, from, &arg));
-        if (from->kind == WEFT_COMMAND_FINISH && (s.i == 0 || to[-1].kind != WEFT_COMMAND_GEMM))
-            return refuse_command(&s, "kernel that finishes no GEMM");
+        if (!weft_command_may_follow(from->kind, s.i > 0 ? to[-1].kind : WEFT_COMMAND_KINDS))
+            return refuse_command(&s, "kernel that belongs to no GEMM or convolution");
         if (weft_command_is_kernel(from->kind))
             WEFT_TRY(read_kernel_command(&s, from, arg, to));
         else if (from->kind == WEFT_COMMAND_GEMM)
             WEFT_TRY(read_gemm_command(&s, from, arg, to));
+        else if (from->kind == WEFT_COMMAND_CONV)
+            WEFT_TRY(read_conv_command(&s, from, arg, to));
         else if (from->kind == WEFT_COMMAND_COPY || from->kind == WEFT_COMMAND_FILL)
             WEFT_TRY(read_bytes_command(&s, from, arg, to));
         else

@@ -187,6 +187,19 @@ static void put_gemm(writer *w, const weft_bundle_gemm *g, Weft__Bundle__Command
     to->gemm = m;
 }
 
+static void put_conv(writer *w, const weft_bundle_conv *c, Weft__Bundle__Command *to)
+{
+    Weft__Bundle__Conv *m = weft_arena_alloc(w->arena, sizeof *m);
+    weft__bundle__conv__init(m);
+    m->dtype = intern(w, &w->dtype, c->dtype, weft_dtype_name(c->dtype));
+    m->flags = c->flags;
+    m->n_dim = WEFT_CONV_DIMS;
+    m->dim = weft_arena_array(w->arena, m->n_dim, sizeof *m->dim);
+    for (size_t i = 0; i < m->n_dim; i++)
+        m->dim[i] = put_dim(w, c->dim[i]);
+    to->conv = m;
+}
+
 static void put_args(writer *w, const weft_bundle_arg *arg, uint32_t n, Weft__Bundle__Command *to)
 {
     to->n_arg = n;
@@ -220,6 +233,10 @@ static void put_commands(writer *w, const weft_bundle_launch *l, Weft__Bundle__L
             const weft_bundle_gemm *g = s->gemm;
             put_args(w, (weft_bundle_arg[]){g->a, g->b, g->c, g->d, g->bias}, 5, m);
             put_gemm(w, g, m);
+        } else if (s->kind == WEFT_COMMAND_CONV) {
+            const weft_bundle_conv *c = s->conv;
+            put_args(w, (weft_bundle_arg[]){c->x, c->w, c->y, c->z, c->bias}, 5, m);
+            put_conv(w, c, m);
         } else {
             put_args(w, s->arg, s->n_arg, m);
         }
@@ -457,6 +474,35 @@ static void put_tunings(writer *w, Weft__Bundle__Bundle *to)
     }
 }
 
+static void put_conv_plans(writer *w, Weft__Bundle__Bundle *to)
+{
+    const weft_bundle *b = w->b;
+    to->n_conv_plans = b->n_conv_plans;
+    NEW_MESSAGES(w, b->n_conv_plans, to->conv_plans, Weft__Bundle__ConvPlans,
+                 weft__bundle__conv_plans__init);
+    for (uint32_t i = 0; i < b->n_conv_plans; i++) {
+        const weft_bundle_conv_plans *from = &b->conv_plans[i];
+        Weft__Bundle__ConvPlans *t = to->conv_plans[i];
+        t->arch = from->arch;
+        t->device = borrow(from->device);
+        t->version = from->version;
+        t->none = from->n_none;
+        t->n_plan = from->n_plan;
+        NEW_MESSAGES(w, from->n_plan, t->plan, Weft__Bundle__ConvPlan,
+                     weft__bundle__conv_plan__init);
+        for (uint32_t k = 0; k < from->n_plan; k++) {
+            const weft_conv_key *p = &from->plan[k].conv;
+            Weft__Bundle__ConvPlan *m = t->plan[k];
+            m->dtype = intern(w, &w->dtype, p->dtype, weft_dtype_name((weft_dtype)p->dtype));
+            m->flags = p->flags;
+            m->n_dim = WEFT_CONV_DIMS;
+            m->dim = weft_arena_array(w->arena, m->n_dim, sizeof *m->dim);
+            memcpy(m->dim, p->dim, sizeof p->dim);
+            m->json = borrow(from->plan[k].json);
+        }
+    }
+}
+
 static void make_table(writer *w, name_table *t, uint32_t count)
 {
     t->number = weft_arena_array(w->arena, count, sizeof *t->number);
@@ -510,6 +556,7 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle
     for (uint32_t i = 0; i < w->b->n_body; i++)
         put_program(w, &w->b->program[w->b->n_program + w->b->n_joint + i], msg.body[i]);
     put_tunings(w, &msg);
+    put_conv_plans(w, &msg);
     msg.n_op = w->op.name.len;
     msg.op = w->op.name.at;
     msg.n_key = w->key.name.len;

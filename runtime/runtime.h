@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/device_type.h"
+#include "base/sm_limits.h"
 #include "base/tensor.h"
 #include "ir/bundle.h"
 
@@ -155,6 +156,28 @@ WEFT_MUST_USE weft_err weft_memory_plan_make(weft_bundle *bundle, const char *mo
  * may be in the GPU's cache. */
 WEFT_MUST_USE weft_err weft_tune_gemms(weft_bundle *bundle, const weft_engine_options *options,
                                        weft_arena *arena, weft_diag *diag, weft_bundle_tuning *out);
+
+/* A device that cuDNN's plans are made for. */
+typedef struct weft_conv_target {
+    const char *device; /* its name in the bundle */
+    uint32_t arch;      /* of the bundle */
+    const weft_sm_limits *sm;
+    uint32_t sms;
+    uint64_t mem_bytes;
+} weft_conv_target;
+
+typedef struct weft_conv_planning {
+    const weft_bundle_conv_plans *plans; /* for weft_bundle.conv_plans; none without cuDNN */
+    uint32_t n_plans;
+    uint32_t n_conv;   /* distinct convolutions for cuDNN at the bucket sizes of all programs */
+    char why_not[256]; /* why the first of them has no plan; "": all have */
+} weft_conv_planning;
+
+/* Chooses cuDNN's plan for each convolution of every program at its bucket sizes, for each target,
+ * where cuDNN is installed; a GPU is not needed. Targets are by rising `arch`. Memory of *out is of
+ * `arena`. The same library, bundle and targets make the same plans. */
+WEFT_MUST_USE weft_err weft_convs_plan(const weft_bundle *bundle, const weft_conv_target *target,
+                                       uint32_t n, weft_arena *arena, weft_conv_planning *out);
 
 void weft_session_get_memory(const weft_session *session, weft_session_memory *out);
 /* As weft_session_get_memory, and measures touched_bytes and high_bytes: runs the model over two

@@ -204,6 +204,24 @@ template <class Y, class B, class Post> struct conv_out {
     }
 };
 
+/* y = post(y) for n elements in planes of `pixels`, four per thread: the pass after a library's
+ * convolution. */
+template <class T, class Post>
+__device__ inline void finish_planes(T *y, size_t n, u32 pixels, u32 channels, const Post &post)
+{
+    size_t at = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) * 4;
+    if (at >= n)
+        return;
+    int left = n - at < 4 ? (int)(n - at) : 4;
+    f32 v[4] = {0, 0, 0, 0};
+    load_pack(v, y, at, left);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (i < left)
+            v[i] = post(v[i], at + i, (int)((at + i) / pixels % channels));
+    store_pack(y, at, v, left);
+}
+
 /* EACH as in gemm. EIGHTS: the depth is a multiple of eight and weights are aligned. NEAR as in windows.
  * The batch index of the place is the group. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH,

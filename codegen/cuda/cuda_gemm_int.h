@@ -64,6 +64,16 @@ void weft_cuda__add_result(weft_cuda_tiled *t);
  * parameters as in weft_cuda__sum_epilogue. */
 WEFT_MUST_USE weft_err weft_cuda__end_tiled(const weft_cuda_tiled *t, int32_t axis, bool bias,
                                             float alpha, float beta, uint32_t addend);
+/* What a library can do of the epilogue: a sum with an operand of the result's shape, then an
+ * activation. */
+typedef struct weft_cuda_tail {
+    uint32_t residual; /* the operand; UINT32_MAX: none */
+    uint8_t act;       /* weft_gemm_act */
+    bool is_all;       /* nothing else is left to do */
+} weft_cuda_tail;
+
+/* `adds`: the library can add an operand. */
+WEFT_MUST_USE weft_err weft_cuda__read_tail(weft_cuda *cu, bool adds, weft_cuda_tail *out);
 /* The template arguments BM to TF32 as text: "128, 128, 2, 4, 3, false". */
 const char *weft_cuda__tile_text(weft_cuda *cu, const weft_cuda_tile *t);
 

@@ -1,4 +1,7 @@
-/* Emits convolutions. In order of preference:
+/* Emits convolutions. cuDNN computes all but depthwise ones, where the runtime finds it and it has
+ * a plan: conv(x, w) [+ bias], or [+ residual] + bias [+ ReLU], the epilogues that it has compiled
+ * kernels for. Of other epilogues it does the bias, and a pass over the result the rest. Otherwise
+ * one of these runs, in order of preference:
  *
  * - conv_depthwise: one input channel per group, at most two spatial dims, small kernels. A thread
  *   computes several neighbouring pixels of a row.
@@ -45,6 +48,64 @@ static void add_operands(weft_cuda_kernel *k, const problem *p)
         weft_cuda__in(k, "bias", 2);
     else
         weft_buf_printf(weft_cuda__body(k), "    const %s *bias = 0;\n", weft_dtype_name(p->dtype));
+}
+
+/* A pass over the result: the epilogue. */
+static weft_err emit_pass(weft_cuda *cu, const problem *p)
+{
+    enum { THREADS = 256, EACH = 4 };
+    const char *post;
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "finish_planes", THREADS);
+    weft_cuda__include(k, "conv.cuh");
+    weft_cuda__out(k, "y", 0);
+    const char *n = weft_cuda__number(k, weft_cuda__numel(cu, weft_cuda__out_type(cu, 0)));
+    const char *pixels = weft_cuda__number(k, p->pixels);
+    WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
+    weft_buf_printf(weft_cuda__body(k), "    finish_planes(y, %s, %s, %lld, %s);\n", n, pixels,
+                    (long long)(p->group * p->m), post);
+    weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
+    weft_cuda__launch(k, weft_cuda__ceil_div(cu, all, THREADS * EACH), 1, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+/* Emits cuDNN's convolution and what follows it. */
+static weft_err emit_library(weft_cuda *cu, const problem *p)
+{
+    weft_cuda_tail tail;
+    weft_bundle_conv c = {.dtype = p->dtype,
+                          .flags = has_bias(cu) ? WEFT_CONV_BIAS : 0,
+                          .dim = {[WEFT_CONV_IMAGES] = p->images,
+                                  [WEFT_CONV_CHANNELS] = p->c * p->group,
+                                  [WEFT_CONV_FEATURES] = p->m * p->group,
+                                  [WEFT_CONV_GROUPS] = p->group},
+                          .x = weft_cuda__at_in(0, 0),
+                          .w = weft_cuda__at_in(1, 0),
+                          .y = weft_cuda__at_out(0, 0)};
+    if (has_bias(cu))
+        c.bias = weft_cuda__at_in(2, 0);
+    for (uint32_t i = 0; i < WEFT_CUDA_SPATIAL; i++) {
+        c.dim[WEFT_CONV_IN + i] = p->in[i];
+        c.dim[WEFT_CONV_OUT + i] = p->out[i];
+        c.dim[WEFT_CONV_PAD + i] = p->pad[i];
+        c.dim[WEFT_CONV_KERNEL + i] = p->kernel[i];
+        c.dim[WEFT_CONV_STRIDE + i] = p->stride[i];
+        c.dim[WEFT_CONV_DILATION + i] = p->dilation[i];
+    }
+    WEFT_TRY(weft_cuda__read_tail(cu, true, &tail));
+    bool none = tail.residual == UINT32_MAX && tail.act == WEFT_GEMM_ACT_NONE;
+    bool fused = tail.is_all && (none || has_bias(cu)) && tail.act != WEFT_GEMM_ACT_GELU_TANH;
+    if (fused && tail.residual != UINT32_MAX) {
+        c.flags |= WEFT_CONV_Z;
+        c.z = weft_cuda__at_in(tail.residual, 0);
+    }
+    if (fused && tail.act == WEFT_GEMM_ACT_RELU)
+        c.flags |= WEFT_CONV_RELU;
+    weft_cuda__conv(cu, &c);
+    uint32_t first = weft_cuda__command_count(cu);
+    if (!fused)
+        WEFT_TRY(emit_pass(cu, p));
+    weft_cuda__depends(cu, first, WEFT_COMMAND_AFTER);
+    return WEFT_ERR_OK;
 }
 
 static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
@@ -115,6 +176,8 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
     WEFT_TRY(read_problem(cu, false, &p));
     if (is_depthwise(&p))
         return emit_depthwise(cu, &p);
+    WEFT_TRY(emit_library(cu, &p));
+    uint32_t first = weft_cuda__command_count(cu);
     bool pointwise = is_pointwise(&p);
     p.columns = pointwise ? p.pixels : weft_cuda__mul(cu, p.pixels, p.images);
     weft_dim batch = pointwise ? weft_cuda__mul(cu, p.images, p.group) : p.group;
@@ -124,6 +187,7 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
     uint32_t count = weft_cuda__tiles(cu, &e, 1, v);
     for (uint32_t i = 0; i < count; i++)
         WEFT_TRY(emit_tiled(cu, &p, pointwise ? "conv_pointwise" : "conv", &v[i]));
+    weft_cuda__depends(cu, first, WEFT_COMMAND_INSTEAD);
     return WEFT_ERR_OK;
 }
 

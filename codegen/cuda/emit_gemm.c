@@ -150,32 +150,43 @@ static uint32_t residual_of(weft_cuda *cu, const weft_step *s)
     return UINT32_MAX;
 }
 
-/* Expresses the epilogue by c, beta and act of g; *out_fits is false if they cannot express it. */
-static weft_err read_epilogue(weft_cuda *cu, weft_bundle_gemm *g, bool *out_fits)
+weft_err weft_cuda__read_tail(weft_cuda *cu, bool adds, weft_cuda_tail *out)
 {
     const weft_attr *a = weft_attrs_find(weft_cuda__attrs(cu), WEFT_ATTR_EPILOGUE);
     weft_step step[WEFT_STEPS_MAX];
-    *out_fits = true;
+    *out = (weft_cuda_tail){.residual = UINT32_MAX, .is_all = true};
     if (!a)
         return WEFT_ERR_OK;
     weft_node n = weft_cuda__node(cu);
     weft_module *m = weft_cuda__module(cu);
     WEFT_TRY(weft_steps_parse(a->u.strs, a->n, weft_node_in_count(m, n), weft_cuda__diag(cu),
                               weft_node_where(m, n), step));
-    uint32_t i = 0, residual = a->n > 0 ? residual_of(cu, &step[0]) : UINT32_MAX;
-    if (residual != UINT32_MAX && g->c.kind == WEFT_COMMAND_ARG_NONE) {
-        g->c = weft_cuda__at_in(residual, 0);
-        g->beta = 1;
-        i++;
-    }
+    uint32_t i = 0;
+    if (adds && a->n > 0)
+        out->residual = residual_of(cu, &step[0]);
+    i += out->residual != UINT32_MAX;
     if (i < a->n && step[i].n_args == 1 && is_last(&step[i], i, 0)) {
         if (step[i].op == WEFT_STEP_RELU)
-            g->act = WEFT_GEMM_ACT_RELU;
+            out->act = WEFT_GEMM_ACT_RELU;
         else if (step[i].op == WEFT_STEP_GELU_TANH)
-            g->act = WEFT_GEMM_ACT_GELU_TANH;
-        i += g->act != WEFT_GEMM_ACT_NONE;
+            out->act = WEFT_GEMM_ACT_GELU_TANH;
+        i += out->act != WEFT_GEMM_ACT_NONE;
     }
-    *out_fits = i == a->n;
+    out->is_all = i == a->n;
+    return WEFT_ERR_OK;
+}
+
+/* Expresses the epilogue by c, beta and act of g; *out_fits is false if they cannot express it. */
+static weft_err read_epilogue(weft_cuda *cu, weft_bundle_gemm *g, bool *out_fits)
+{
+    weft_cuda_tail tail;
+    WEFT_TRY(weft_cuda__read_tail(cu, g->c.kind == WEFT_COMMAND_ARG_NONE, &tail));
+    if (tail.residual != UINT32_MAX) {
+        g->c = weft_cuda__at_in(tail.residual, 0);
+        g->beta = 1;
+    }
+    g->act = tail.act;
+    *out_fits = tail.is_all;
     return WEFT_ERR_OK;
 }
 

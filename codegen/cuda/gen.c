@@ -472,6 +472,32 @@ void weft_cuda__gemm(weft_cuda *cu, const weft_bundle_gemm *gemm)
     WEFT_VEC_PUSH(cu->code->arena, &cu->command, command);
 }
 
+void weft_cuda__conv(weft_cuda *cu, const weft_bundle_conv *conv)
+{
+    weft_bundle_conv *c = weft_arena_alloc(cu->code->arena, sizeof *c);
+    *c = *conv;
+    weft_bundle_arg *const arg[] = {&c->x, &c->w, &c->y, &c->z, &c->bias};
+    for (size_t i = 0; i < WEFT_CONV_DIMS; i++)
+        c->dim[i] = carry(cu, c->dim[i]);
+    for (size_t i = 0; i < sizeof arg / sizeof arg[0]; i++)
+        *arg[i] = carry_arg(cu, *arg[i]);
+    if (c->dtype == WEFT_DTYPE_F32 && weft_cuda__tf32(cu))
+        c->flags |= WEFT_CONV_TF32;
+    weft_bundle_command command = {.kind = WEFT_COMMAND_CONV, .conv = c};
+    WEFT_VEC_PUSH(cu->code->arena, &cu->command, command);
+}
+
+uint32_t weft_cuda__command_count(const weft_cuda *cu)
+{
+    return cu->command.len;
+}
+
+void weft_cuda__depends(weft_cuda *cu, uint32_t first, weft_command_kind kind)
+{
+    for (uint32_t i = first; i < cu->command.len; i++)
+        cu->command.at[i].kind = (uint8_t)kind;
+}
+
 uint32_t weft_cuda__axis(const weft_cuda *cu, int64_t otherwise, uint32_t rank)
 {
     int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, otherwise);

@@ -1,5 +1,5 @@
-/* Loads libcuda.so.1, libcublasLt.so and libcupti.so with dlopen, so that one program runs with and
- * without a GPU. */
+/* Loads libcuda.so.1, libcublasLt.so, libcudnn.so and libcupti.so with dlopen, so that one program
+ * runs with and without a GPU. */
 #include "runtime/cuda/cuda_load.h"
 
 #include "base/dynlib.h"
@@ -14,6 +14,8 @@ static const char *const cuda_names[] = {"libcuda.so.1"};
 static const char *const cublaslt_names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                              "/usr/local/cuda/lib64/libcublasLt.so.13",
                                              "/usr/local/cuda/lib64/libcublasLt.so.12"};
+
+static const char *const cudnn_names[] = {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"};
 
 static const char *const cupti_names[] = {"libcupti.so.13",
                                           "libcupti.so.12",
@@ -40,6 +42,12 @@ static const weft_dynlib_symbol cublaslt_table[] = {
 #undef CUBLASLT_SYM
 };
 
+static const weft_dynlib_symbol cudnn_table[] = {
+#define CUDNN_SYM(result, name, args) {#name, offsetof(weft_cudnn_api, name), true},
+#include "runtime/cuda/cudnn_syms.def"
+#undef CUDNN_SYM
+};
+
 static const weft_dynlib_symbol cupti_table[] = {
 #define CUPTI_SYM(name, args) {#name, offsetof(weft_cupti_api, name), true},
 #include "runtime/cuda/cupti_syms.def"
@@ -51,8 +59,9 @@ static const weft_dynlib_symbol cupti_table[] = {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static weft_libcuda cuda;
 static weft_libcublaslt cublaslt;
+static weft_libcudnn cudnn;
 static weft_cupti_api cupti;
-static weft_dynlib *cuda_lib, *cublaslt_lib, *cupti_lib;
+static weft_dynlib *cuda_lib, *cublaslt_lib, *cudnn_lib, *cupti_lib;
 static bool cupti_tried;
 
 /* -- The driver ----------------------------------------------------------------------------- */
@@ -163,6 +172,44 @@ weft_err weft_libcublaslt__get(weft_diag *diag, const weft_libcublaslt **out)
     weft_err err = cublaslt_lib ? WEFT_ERR_OK : load_cublaslt(diag);
     pthread_mutex_unlock(&lock);
     *out = err == WEFT_ERR_OK ? &cublaslt : NULL;
+    return err;
+}
+
+/* -- cuDNN ---------------------------------------------------------------------------------- */
+
+static weft_err check_cudnn(const weft_dynlib *lib, weft_diag *diag)
+{
+    cudnn.version = cudnn.api.cudnnGetVersion();
+    if (cudnn.version >= WEFT_CUDNN_VERSION_MIN && cudnn.version < WEFT_CUDNN_VERSION_END)
+        return WEFT_ERR_OK;
+    return weft_diag_error(diag, WEFT_ERR_NODEV, (weft_where){.file = weft_dynlib_name(lib)},
+                           "cuDNN %zu.%zu is here, 9.8 or a later 9 is needed",
+                           cudnn.version / 10000, cudnn.version / 100 % 100);
+}
+
+static weft_err load_cudnn(weft_diag *diag)
+{
+    weft_dynlib *lib;
+    WEFT_TRY(weft_dynlib_open("cuDNN", cudnn_names, sizeof cudnn_names / sizeof *cudnn_names, diag,
+                              &lib));
+    weft_err err = weft_dynlib_resolve(lib, cudnn_table, sizeof cudnn_table / sizeof *cudnn_table,
+                                       &cudnn.api, diag);
+    if (err == WEFT_ERR_OK)
+        err = check_cudnn(lib, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_dynlib_close(lib);
+        return err;
+    }
+    cudnn_lib = lib;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_libcudnn__get(weft_diag *diag, const weft_libcudnn **out)
+{
+    pthread_mutex_lock(&lock);
+    weft_err err = cudnn_lib ? WEFT_ERR_OK : load_cudnn(diag);
+    pthread_mutex_unlock(&lock);
+    *out = err == WEFT_ERR_OK ? &cudnn : NULL;
     return err;
 }
 

@@ -1,5 +1,5 @@
 /* The CUDA driver: a GPU, a MIG instance visible to this process, or a green context (a partition
- * of a GPU's multiprocessors), through libcuda.so.1 and cuBLASLt. */
+ * of a GPU's multiprocessors), through libcuda.so.1, cuBLASLt and cuDNN. */
 #include "runtime/cuda/drv_cuda_int.h"
 
 #include <stdio.h>
@@ -177,6 +177,7 @@ static void close_cuda(weft_engine *e)
     if (g->primary) {
         weft_cudev__enter(g);
         weft_cudev__close_gemms(g);
+        weft_cudev__close_convs(g);
         weft_cudev__unload_images(g);
         weft_cudev__free_weights(e);
         if (g->load)
@@ -216,7 +217,7 @@ static const weft_device_ops cuda_ops = {
 
 const weft_driver weft_driver_cuda = {
     .name = "cuda",
-    .brief = "NVIDIA GPUs and slices of them: CUDA graphs, cuBLASLt",
+    .brief = "NVIDIA GPUs and slices of them: CUDA graphs, cuBLASLt, cuDNN",
     .open = open_cuda,
     .close = close_cuda,
     .alloc = weft_cudev__alloc,

@@ -23,23 +23,16 @@ static uint64_t workspace_room(const weft_cudev *g)
 
 /* -- Heuristic ----------------------------------------------------------------------------- */
 
-/* Alignment of an address. */
-static uint32_t alignment(const weft_command_list *commands, weft_command_ref ref)
-{
-    uint64_t x = commands->align[ref.at] | ref.offset;
-    return (uint32_t)(x & (~x + 1));
-}
-
 /* The key of a GEMM: its sizes, and the alignments of a b c d. */
 static weft_gemm_key key_of(const weft_command_gemm *n, const weft_command_list *commands)
 {
     bool c = n->c.at != WEFT_COMMAND_NO_REF, bias = n->bias.at != WEFT_COMMAND_NO_REF;
-    uint32_t d = alignment(commands, n->d);
+    uint32_t d = weft_cudev__alignment(commands, n->d);
     return (weft_gemm_key){
         .dim = {n->m, n->n, n->k, n->batch, n->lda, n->ldb, c ? n->ldc : 0, n->ldd, n->stride_a,
                 n->stride_b, c ? n->stride_c : 0, n->stride_d},
-        .align = {alignment(commands, n->a), alignment(commands, n->b),
-                  c ? alignment(commands, n->c) : d, d},
+        .align = {weft_cudev__alignment(commands, n->a), weft_cudev__alignment(commands, n->b),
+                  c ? weft_cudev__alignment(commands, n->c) : d, d},
         .dtype = n->dtype,
         .act = n->act,
         .flags = (n->trans_a ? WEFT_GEMM_TRANS_A : 0u) | (n->trans_b ? WEFT_GEMM_TRANS_B : 0u) |
@@ -298,7 +291,7 @@ static weft_err choose_algo(weft_cudev_gemm *gemm, const weft_prep *p,
     /* The address of the bias is not known yet, but the candidates depend on whether there is one.
      */
     if (n->bias.at != WEFT_COMMAND_NO_REF)
-        WEFT_TRY(weft_cudev__set_bias(gemm, alignment(commands, n->bias), p->diag));
+        WEFT_TRY(weft_cudev__set_bias(gemm, weft_cudev__alignment(commands, n->bias), p->diag));
     const weft_bundle_algo *stored = tuner ? find_stored(tuner->algo, tuner->n, &key)
                                      : t   ? find_stored(t->algo, t->n_algo, &key)
                                            : NULL;

@@ -195,17 +195,20 @@ static void destroy_launch(void *state)
         return;
     for (uint32_t i = 0; l->gemm && i < l->commands->n; i++)
         weft_cudev__free_gemm(l->gemm[i]);
+    for (uint32_t i = 0; l->conv && i < l->commands->n; i++)
+        weft_cudev__free_conv(l->conv[i]);
     free(l->commands);
     free(l->kernel);
     free(l->row);
     free(l->gemm);
+    free(l->conv);
     free(l->param);
     free(l->word);
     free(l);
 }
 
-/* A FINISH command becomes an ordinary kernel, or is removed. */
-static void settle_finish(weft_command_list *s, uint32_t i, bool wanted)
+/* A command that depends on a library becomes an ordinary kernel, or is removed. */
+static void settle(weft_command_list *s, uint32_t i, bool wanted)
 {
     if (wanted) {
         s->at[i].kind = WEFT_COMMAND_KERNEL;
@@ -213,6 +216,27 @@ static void settle_finish(weft_command_list *s, uint32_t i, bool wanted)
     }
     s->n--;
     memmove(&s->at[i], &s->at[i + 1], (s->n - i) * sizeof *s->at);
+}
+
+/* Chooses between cuDNN with the kernels after it, and those instead. *gone: the convolution is
+ * removed. */
+static weft_err prepare_conv(const weft_prep *p, weft_cudev_launch *l, uint32_t i,
+                             uint64_t *workspace, bool *gone)
+{
+    weft_command_list *s = l->commands;
+    uint64_t bytes = 0;
+    WEFT_TRY(weft_cudev__make_conv(l->gpu, p, s, i, &l->conv[i], &bytes));
+    *workspace = bytes > *workspace ? bytes : *workspace;
+    *gone = !l->conv[i];
+    for (uint32_t k = i + 1; k < s->n && (s->at[k].kind == WEFT_COMMAND_AFTER ||
+                                          s->at[k].kind == WEFT_COMMAND_INSTEAD);) {
+        bool wanted = (s->at[k].kind == WEFT_COMMAND_INSTEAD) == *gone;
+        settle(s, k, wanted);
+        k += wanted;
+    }
+    if (*gone)
+        settle(s, i, false);
+    return WEFT_ERR_OK;
 }
 
 static weft_err prepare_command(const weft_prep *p, weft_cudev_launch *l, uint32_t i,
@@ -226,7 +250,7 @@ static weft_err prepare_command(const weft_prep *p, weft_cudev_launch *l, uint32
         WEFT_TRY(weft_cudev__make_gemm(g, p, l->commands, i, &bare, &l->gemm[i], &bytes));
         *workspace = bytes > *workspace ? bytes : *workspace;
         if (finish)
-            settle_finish(l->commands, i + 1, bare);
+            settle(l->commands, i + 1, bare);
     }
     if (s->kind != WEFT_COMMAND_KERNEL)
         return WEFT_ERR_OK;
@@ -246,14 +270,19 @@ static weft_err prepare_commands(const weft_prep *p, weft_cudev_launch *l)
     l->kernel = calloc((size_t)s->n + 1, sizeof *l->kernel);
     l->row = calloc((size_t)s->n + 1, sizeof *l->row);
     l->gemm = calloc((size_t)s->n + 1, sizeof *l->gemm);
+    l->conv = calloc((size_t)s->n + 1, sizeof *l->conv);
     for (uint32_t i = 0; i < s->n; i++)
         n_arg = s->at[i].n_arg > n_arg ? s->at[i].n_arg : n_arg;
     l->param = calloc((size_t)n_arg + 1, sizeof *l->param);
     l->word = calloc((size_t)n_arg + 1, sizeof *l->word);
-    if (!l->kernel || !l->row || !l->gemm || !l->param || !l->word)
+    if (!l->kernel || !l->row || !l->gemm || !l->conv || !l->param || !l->word)
         return WEFT_ERR_NOMEM;
-    for (uint32_t i = 0; i < s->n; i++)
-        WEFT_TRY(prepare_command(p, l, i, &workspace));
+    for (uint32_t i = 0; i < s->n;) {
+        bool gone = false;
+        WEFT_TRY(s->at[i].kind == WEFT_COMMAND_CONV ? prepare_conv(p, l, i, &workspace, &gone)
+                                                    : prepare_command(p, l, i, &workspace));
+        i += !gone;
+    }
     l->workspace_offset = weft_align_up(s->scratch_bytes, WEFT_ARENA_ALIGN);
     if (workspace) {
         /* Scratch memory has a smaller alignment than a workspace needs. */
@@ -283,6 +312,7 @@ weft_err weft_cudev__prepare(weft_prep *p)
     for (uint32_t i = l->commands->n; i-- > 0;)
         p->variant = l->row[i]                                      ? l->row[i]->name
                      : l->commands->at[i].kind == WEFT_COMMAND_GEMM ? "cublaslt"
+                     : l->commands->at[i].kind == WEFT_COMMAND_CONV ? "cudnn"
                                                                     : "copy";
     return WEFT_ERR_OK;
 }
@@ -314,6 +344,8 @@ static weft_cu_deviceptr workspace_of(const weft_cudev_launch *l, void *const *a
 weft_err weft_cudev__warm_command(weft_cudev_launch *l, uint32_t i, void *const *arg,
                                   weft_cu_stream stream, weft_diag *diag)
 {
+    if (l->commands->at[i].kind == WEFT_COMMAND_CONV)
+        return weft_cudev__warm_conv(l->conv[i], arg, workspace_of(l, arg), stream, diag);
     if (l->commands->at[i].kind != WEFT_COMMAND_GEMM)
         return WEFT_ERR_OK;
     return weft_cudev__warm_gemm(l->gemm[i], arg, workspace_of(l, arg), stream, diag);
@@ -335,6 +367,8 @@ weft_err weft_cudev__run_command(weft_cudev_launch *l, uint32_t i, void *const *
                                  "cuLaunchKernel", diag);
     case WEFT_COMMAND_GEMM:
         return weft_cudev__run_gemm(l->gemm[i], arg, workspace_of(l, arg), stream, diag);
+    case WEFT_COMMAND_CONV:
+        return weft_cudev__run_conv(l->conv[i], arg, workspace_of(l, arg), stream, diag);
     case WEFT_COMMAND_COPY:
         return weft_cudev__check(g,
                                  g->cu->cuMemcpyDtoDAsync(weft_cudev__address(arg, s->arg[0].ref),

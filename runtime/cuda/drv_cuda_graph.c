@@ -1,10 +1,10 @@
 /* CUDA graphs: all launches of a specialisation as one executable.
  *
  * Commands become nodes. A launch depends only on launches whose memory it conflicts with
- * (hazard.c), so independent branches run concurrently. GEMMs are captured from a stream into the
- * same graph. When addresses change, the graph is recorded again and the executable, which is
- * expensive to instantiate, is updated. Without graph support (a driver before CUDA 12.3) launches
- * are put into the queue one after the other.
+ * (hazard.c), so independent branches run concurrently. GEMMs and convolutions of
+ * libraries are captured from a stream into the same graph. When addresses change, the graph is
+ * recorded again and the executable, which is expensive to instantiate, is updated. Without graph
+ * support (a driver before CUDA 12.3) launches are put into the queue one after the other.
  *
  * Nodes name the context that they run in: that of the partition, if any. A green context accepts
  * calls of one thread at a time, so recording holds the lock. */
@@ -133,7 +133,7 @@ static weft_err join_tail(recorder *r, const weft_cu_graph_node *last, size_t n,
                              "cuGraphAddNode", r->diag);
 }
 
-/* cuBLASLt works on streams only: its work is captured from a stream into the graph. */
+/* cuBLASLt and cuDNN work on streams: their work is captured from a stream into the graph. */
 static weft_err capture(recorder *r, weft_cudev_launch *l, uint32_t i, void *const *arg,
                         size_t n_after, weft_cu_graph_node *out)
 {
@@ -157,7 +157,8 @@ static weft_err capture(recorder *r, weft_cudev_launch *l, uint32_t i, void *con
     if (err == WEFT_ERR_OK &&
         (status != WEFT_CU_STREAM_CAPTURE_STATUS_ACTIVE || n_last == 0 || graph != r->graph))
         err = weft_diag_error(r->diag, WEFT_ERR_BUG, (weft_where){.file = r->g->name},
-                              "a GEMM left the capture in state %u with %zu nodes", status, n_last);
+                              "a library left the capture in state %u with %zu nodes", status,
+                              n_last);
     if (err == WEFT_ERR_OK)
         err = join_tail(r, last, n_last, out);
     /* Also after an error: a capturing stream is unusable. An invalidated capture destroys its
@@ -175,7 +176,7 @@ static weft_err add_command(recorder *r, weft_cudev_launch *l, uint32_t i, void 
 {
     const weft_command *s = &l->commands->at[i];
     weft_cu_node_params params;
-    if (s->kind == WEFT_COMMAND_GEMM)
+    if (s->kind == WEFT_COMMAND_GEMM || s->kind == WEFT_COMMAND_CONV)
         return capture(r, l, i, arg, n_after, out);
     memset(&params, 0, sizeof params);
     if (s->kind == WEFT_COMMAND_KERNEL)

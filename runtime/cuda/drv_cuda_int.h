@@ -1,12 +1,14 @@
 /* Private to runtime/cuda: the CUDA driver.
  *
- *   cuda_load.c       libcuda.so.1, libcublasLt.so and libcupti.so, loaded at run time
+ *   cuda_load.c       libcuda.so.1, libcublasLt.so, libcudnn.so and libcupti.so, loaded at run time
  *   drv_cuda.c        the driver's record; opening devices and partitions
  *   drv_cuda_error.c  errors, lost devices
  *   drv_cuda_mem.c    weights, activations, queues and copies
  *   drv_cuda_code.c   images and kernels of the bundle; commands
  *   drv_cuda_gemm.c   GEMMs by cuBLASLt
  *   drv_cuda_algo.c   the choice of their algorithm: stored, measured, or by heuristic
+ *   drv_cuda_conv.c   convolutions by cuDNN
+ *   cudnn_plan.c      cuDNN's plans for them, also for devices that are not here
  *   drv_cuda_graph.c  a specialisation as one CUDA graph; times by events
  *   drv_cuda_trace.c  times by CUPTI
  *
@@ -27,6 +29,8 @@ typedef struct weft_cudev_chunk {
     weft_cu_deviceptr at;
     uint64_t bytes;
 } weft_cudev_chunk;
+
+typedef struct weft_cudev_dnn weft_cudev_dnn;
 
 /* engine->device */
 typedef struct weft_cudev {
@@ -58,6 +62,9 @@ typedef struct weft_cudev {
     const weft_libcublaslt *lt;
     weft_cublaslt_handle lt_handle;
     const weft_bundle_tuning *tuning; /* the bundle's tuning for this device; NULL: none */
+    /* Set when the first convolution is prepared; NULL: cuDNN cannot be used. */
+    bool dnn_tried;
+    weft_cudev_dnn *dnn;
     /* Why the device is lost. The text is written once, under lost_lock, before the flag. */
     pthread_mutex_t lost_lock;
     _Atomic bool is_lost;
@@ -112,6 +119,7 @@ weft_err weft_cudev__wait(weft_engine *e, void *queue, weft_diag *diag);
 /* -- Code ----------------------------------------------------------------------------------- */
 
 typedef struct weft_cudev_gemm weft_cudev_gemm;
+typedef struct weft_cudev_conv weft_cudev_conv;
 
 /* weft_prep.state of a launch. */
 typedef struct weft_cudev_launch {
@@ -120,6 +128,7 @@ typedef struct weft_cudev_launch {
     weft_cu_kernel *kernel; /* [command] */
     const weft_bundle_kernel **row;
     weft_cudev_gemm **gemm;    /* [command] */
+    weft_cudev_conv **conv;    /* [command] */
     uint64_t workspace_offset; /* offset in scratch memory */
     /* Scratch: arguments of the current kernel. */
     void **param;
@@ -134,6 +143,13 @@ weft_err weft_cudev__prepare(weft_prep *p);
 static inline weft_cu_deviceptr weft_cudev__address(void *const *arg, weft_command_ref ref)
 {
     return (weft_cu_deviceptr)(uintptr_t)arg[ref.at] + ref.offset;
+}
+/* Alignment of such an address. */
+static inline uint32_t weft_cudev__alignment(const weft_command_list *commands,
+                                             weft_command_ref ref)
+{
+    uint64_t x = commands->align[ref.at] | ref.offset;
+    return (uint32_t)(x & (~x + 1));
 }
 /* Writes the arguments of command i to launch->param. */
 void weft_cudev__set_params(weft_cudev_launch *l, uint32_t i, void *const *arg);
@@ -193,6 +209,23 @@ WEFT_MUST_USE weft_err weft_cudev__warm_gemm(weft_cudev_gemm *gemm, void *const 
                                              weft_cu_deviceptr workspace, weft_cu_stream stream,
                                              weft_diag *diag);
 void weft_cudev__close_gemms(weft_cudev *g);
+
+/* -- Convolutions --------------------------------------------------------------------------- */
+
+/* *out NULL: cuDNN does not compute the convolution, the commands instead of it run. *workspace as
+ * of make_gemm. */
+WEFT_MUST_USE weft_err weft_cudev__make_conv(weft_cudev *g, const weft_prep *p,
+                                             const weft_command_list *commands, uint32_t command,
+                                             weft_cudev_conv **out, uint64_t *workspace);
+void weft_cudev__free_conv(weft_cudev_conv *conv);
+WEFT_MUST_USE weft_err weft_cudev__run_conv(weft_cudev_conv *conv, void *const *arg,
+                                            weft_cu_deviceptr workspace, weft_cu_stream stream,
+                                            weft_diag *diag);
+/* As weft_cudev__warm_gemm. */
+WEFT_MUST_USE weft_err weft_cudev__warm_conv(weft_cudev_conv *conv, void *const *arg,
+                                             weft_cu_deviceptr workspace, weft_cu_stream stream,
+                                             weft_diag *diag);
+void weft_cudev__close_convs(weft_cudev *g);
 
 /* -- Graphs: hooks of the driver ------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@ typedef struct maker {
     uint32_t command;
     weft_command_arg *value; /* next free argument */
     weft_command_gemm *gemm; /* next free GEMM */
+    weft_command_conv *conv; /* next free convolution */
 } maker;
 
 static weft_err refuse(const maker *m, const char *what)
@@ -268,12 +269,76 @@ static weft_err make_gemm(maker *m, const weft_bundle_command *from, weft_comman
     return check_run(m, p->bias, (uint64_t)p->n * weft_dtype_size(p->dtype));
 }
 
+/* *empty: the convolution has no results. Sizes of 0 besides are left to the kernels that run
+ * instead of cuDNN's. */
+static weft_err check_conv(const maker *m, const weft_conv_key *key, bool *empty)
+{
+    const int64_t *d = key->dim;
+    *empty = d[WEFT_CONV_IMAGES] == 0 || d[WEFT_CONV_FEATURES] == 0;
+    for (int i = 0; i < WEFT_CONV_DIMS; i++)
+        if (d[i] < 0 || d[i] > INT32_MAX)
+            return refuse(m, "a convolution has a wrong size");
+    for (int i = 0; i < 3; i++)
+        *empty = *empty || d[WEFT_CONV_OUT + i] == 0;
+    if (d[WEFT_CONV_GROUPS] == 0 || d[WEFT_CONV_CHANNELS] % d[WEFT_CONV_GROUPS] != 0 ||
+        d[WEFT_CONV_FEATURES] % d[WEFT_CONV_GROUPS] != 0)
+        return refuse(m, "channels are not divided by the groups");
+    return WEFT_ERR_OK;
+}
+
+static weft_err make_tensor(const maker *m, const weft_bundle_arg *arg, bool written,
+                            weft_dtype dtype, int64_t outer, int64_t inner, const int64_t *dim,
+                            weft_command_ref *out)
+{
+    uint64_t bytes = weft_dtype_size(dtype), size = bytes;
+    bool ok = weft_size_mul(bytes, (uint64_t)outer, &bytes) &&
+              weft_size_mul(bytes, (uint64_t)inner, &bytes);
+    for (int i = 0; ok && i < 3; i++)
+        ok = weft_size_mul(bytes, (uint64_t)dim[i], &bytes);
+    if (!is_ref(arg->kind))
+        return refuse(m, "a tensor of a convolution is not an operand");
+    WEFT_TRY(written ? find_target(m, arg, out) : find_ref(m, arg, out));
+    if (!ok || out->offset % size != 0)
+        return refuse(m, "a tensor is too large, or does not start at an element");
+    return check_run(m, *out, bytes);
+}
+
+static weft_err make_conv(maker *m, const weft_bundle_command *from, weft_command *to, bool *empty)
+{
+    static const int64_t one[3] = {1, 1, 1};
+    const weft_bundle_conv *c = from->conv;
+    weft_command_conv *p = m->conv++;
+    if (!c || !weft_conv_is_sound(c->dtype, c->flags))
+        return refuse(m, "a convolution has an unsupported type");
+    to->conv = p;
+    p->key = (weft_conv_key){.dtype = c->dtype, .flags = c->flags};
+    p->z.at = p->bias.at = WEFT_COMMAND_NO_REF;
+    int64_t *d = p->key.dim;
+    for (int i = 0; i < WEFT_CONV_DIMS; i++)
+        WEFT_TRY(eval(m, c->dim[i], "a convolution has no size for these inputs", &d[i]));
+    WEFT_TRY(check_conv(m, &p->key, empty));
+    if (*empty)
+        return WEFT_ERR_OK;
+    int64_t images = d[WEFT_CONV_IMAGES], features = d[WEFT_CONV_FEATURES];
+    int64_t depth = d[WEFT_CONV_CHANNELS] / d[WEFT_CONV_GROUPS];
+    const int64_t *in = d + WEFT_CONV_IN, *out = d + WEFT_CONV_OUT;
+    WEFT_TRY(make_tensor(m, &c->x, false, c->dtype, images, d[WEFT_CONV_CHANNELS], in, &p->x));
+    WEFT_TRY(make_tensor(m, &c->w, false, c->dtype, features, depth, d + WEFT_CONV_KERNEL, &p->w));
+    WEFT_TRY(make_tensor(m, &c->y, true, c->dtype, images, features, out, &p->y));
+    if (c->flags & WEFT_CONV_Z)
+        WEFT_TRY(make_tensor(m, &c->z, false, c->dtype, images, features, out, &p->z));
+    if (c->flags & WEFT_CONV_BIAS)
+        WEFT_TRY(make_tensor(m, &c->bias, false, c->dtype, features, 1, one, &p->bias));
+    return WEFT_ERR_OK;
+}
+
 /* -- A whole launch ------------------------------------------------------------------------- */
 
 static weft_err make_commands(maker *m)
 {
     const weft_bundle_launch *l = m->p->launch;
     bool after_gemm = false; /* the previous command is a GEMM that is not empty */
+    bool has_conv = false;   /* the last convolution is not empty */
     for (m->command = 0; m->command < l->n_command; m->command++) {
         const weft_bundle_command *from = &l->command[m->command];
         weft_command *to = &m->to->at[m->to->n];
@@ -282,7 +347,13 @@ static weft_err make_commands(maker *m)
         switch (from->kind) {
         case WEFT_COMMAND_KERNEL:
         case WEFT_COMMAND_FINISH:
+        case WEFT_COMMAND_AFTER:
+        case WEFT_COMMAND_INSTEAD:
             WEFT_TRY(make_kernel(m, from, to, &empty));
+            break;
+        case WEFT_COMMAND_CONV:
+            WEFT_TRY(make_conv(m, from, to, &empty));
+            has_conv = !empty;
             break;
         case WEFT_COMMAND_GEMM:
             WEFT_TRY(make_gemm(m, from, to, &empty));
@@ -296,6 +367,8 @@ static weft_err make_commands(maker *m)
         }
         /* After an empty GEMM there is nothing to finish. */
         if (from->kind == WEFT_COMMAND_FINISH && !after_gemm)
+            empty = true;
+        if ((from->kind == WEFT_COMMAND_AFTER || from->kind == WEFT_COMMAND_INSTEAD) && !has_conv)
             empty = true;
         after_gemm = from->kind == WEFT_COMMAND_GEMM && !empty;
         if (empty)
@@ -322,7 +395,7 @@ weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out)
 {
     const weft_bundle_launch *l = prep->launch;
     maker m = {.p = prep};
-    size_t n_value = 0, n_gemm = 0, n_arg = (size_t)prep->n_in + prep->n_out + 1;
+    size_t n_value = 0, n_gemm = 0, n_conv = 0, n_arg = (size_t)prep->n_in + prep->n_out + 1;
     int64_t scratch;
     if (!l || !l->n_command)
         return weft_diag_error(prep->diag, WEFT_ERR_UNSUP, prep->where,
@@ -334,15 +407,18 @@ weft_err weft_command__make_list(const weft_prep *prep, weft_command_list **out)
     for (uint32_t i = 0; i < l->n_command; i++) {
         n_value += l->command[i].n_arg;
         n_gemm += l->command[i].gemm != NULL;
+        n_conv += l->command[i].conv != NULL;
     }
-    weft_command_list *s = calloc(1, sizeof *s + l->n_command * sizeof *s->at +
-                                         n_value * sizeof *m.value + (n_gemm + 1) * sizeof *m.gemm +
-                                         n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
+    weft_command_list *s =
+        calloc(1, sizeof *s + l->n_command * sizeof *s->at + n_value * sizeof *m.value +
+                      (n_gemm + 1) * sizeof *m.gemm + n_conv * sizeof *m.conv +
+                      n_arg * (sizeof *s->bytes + sizeof *s->align + 1));
     if (!s)
         return WEFT_ERR_NOMEM;
     s->at = (weft_command *)(s + 1);
     m.gemm = (weft_command_gemm *)(s->at + l->n_command);
-    m.value = (weft_command_arg *)(m.gemm + n_gemm + 1);
+    m.conv = (weft_command_conv *)(m.gemm + n_gemm + 1);
+    m.value = (weft_command_arg *)(m.conv + n_conv);
     s->bytes = (uint64_t *)(m.value + n_value);
     s->align = (uint32_t *)(s->bytes + n_arg);
     s->access = (uint8_t *)(s->align + n_arg);

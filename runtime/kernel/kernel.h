@@ -33,6 +33,12 @@ typedef struct weft_command_gemm {
     float alpha, beta;
 } weft_command_gemm;
 
+/* A weft_bundle_conv at concrete dims. */
+typedef struct weft_command_conv {
+    weft_conv_key key;
+    weft_command_ref x, w, y, z, bias;
+} weft_command_conv;
+
 typedef struct weft_command {
     uint8_t kind; /* weft_command_kind */
     uint32_t kernel;
@@ -40,6 +46,7 @@ typedef struct weft_command {
     weft_command_arg *arg; /* KERNEL: its arguments; COPY: target, source; FILL: target */
     uint32_t n_arg;
     weft_command_gemm *gemm;
+    weft_command_conv *conv;
     uint64_t bytes;
 } weft_command;
 

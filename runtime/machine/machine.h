@@ -105,7 +105,7 @@ typedef struct weft_machine_libraries {
     bool graphs, green;        /* the driver has the functions of graphs, of green contexts */
     uint32_t n_device;         /* devices that CUDA shows to this process */
     char why_no_device[256];   /* why CUDA does not start; "": it does */
-    weft_machine_library cublaslt, cupti;
+    weft_machine_library cublaslt, cudnn, cupti;
 } weft_machine_libraries;
 
 /* Loads them, and starts CUDA. That a library is missing is no error. */

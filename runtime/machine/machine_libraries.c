@@ -35,6 +35,7 @@ weft_err weft_machine_find_libraries(weft_machine_libraries *out)
 {
     const weft_libcuda *cuda;
     const weft_libcublaslt *cublaslt;
+    const weft_libcudnn *cudnn;
     weft_diag *diag = weft_diag_create();
     *out = (weft_machine_libraries){0};
     if (!diag)
@@ -56,6 +57,15 @@ weft_err weft_machine_find_libraries(weft_machine_libraries *out)
         snprintf(out->cublaslt.version, sizeof out->cublaslt.version, "%zu", cublaslt->version);
     } else if (err == WEFT_ERR_NODEV) {
         take_reason(diag, &out->cublaslt);
+        err = WEFT_ERR_OK;
+    }
+    if (err == WEFT_ERR_OK)
+        err = weft_libcudnn__get(diag, &cudnn);
+    if (err == WEFT_ERR_OK && cudnn) {
+        snprintf(out->cudnn.version, sizeof out->cudnn.version, "%zu.%zu.%zu",
+                 cudnn->version / 10000, cudnn->version / 100 % 100, cudnn->version % 100);
+    } else if (err == WEFT_ERR_NODEV) {
+        take_reason(diag, &out->cudnn);
         err = WEFT_ERR_OK;
     }
     if (!weft_libcupti__get())

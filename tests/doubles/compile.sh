@@ -57,3 +57,10 @@ done
 for way in classes union_stack; do
     pair conv_$way "$out/channels.wir" --merge $way
 done
+
+# Convolutions of every form: what cuDNN computes, and what is left to do.
+pair convs "$here/convs.wir" --batch 1,2
+for type in f16 bf16; do
+    cp "$out/convs.cpu.weft" "$out/convs.$type.cpu.weft"
+    "$WEFT" compile "$here/convs.wir" --batch 1,2 --precision $type --target sm_90 -o "$out/convs.$type.gpu.weft"
+done

@@ -4,6 +4,7 @@
 
 #include "double.h"
 #include "runtime/cuda/cublaslt_api.h"
+#include "runtime/cuda/cudnn_api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,12 +12,14 @@
 #include <string.h>
 
 typedef struct doubles {
-    void *cuda, *nvrtc, *cublaslt;
+    void *cuda, *nvrtc, *cublaslt, *cudnn;
     weft_cu_api api;
     weft_cublaslt_api lt;
-    unsigned (*mistakes)(const char **text); /* of libcuda, and of cuBLASLt */
+    weft_cudnn_api dnn;
+    unsigned (*mistakes)(const char **text); /* of libcuda, of cuBLASLt, and of cuDNN */
     unsigned (*lt_mistakes)(const char **text);
-    void (*reset)(void), (*lt_reset)(void);
+    unsigned (*dnn_mistakes)(const char **text);
+    void (*reset)(void), (*lt_reset)(void), (*dnn_reset)(void);
     unsigned (*calls)(void);
     weft_cu_context ctx;
     weft_cu_stream stream;
@@ -44,6 +47,9 @@ static inline void doubles_resolve(doubles *d)
 #define CUBLASLT_SYM(result, name, args) *(void **)&d->lt.name = dlsym(d->cublaslt, #name);
 #include "runtime/cuda/cublaslt_syms.def"
 #undef CUBLASLT_SYM
+#define CUDNN_SYM(result, name, args) *(void **)&d->dnn.name = dlsym(d->cudnn, #name);
+#include "runtime/cuda/cudnn_syms.def"
+#undef CUDNN_SYM
 }
 
 static inline void doubles_open_all(doubles *d)
@@ -52,10 +58,13 @@ static inline void doubles_open_all(doubles *d)
     d->cuda = doubles_open("libcuda.so.1");
     d->nvrtc = doubles_open("libnvrtc.so.13");
     d->cublaslt = doubles_open("libcublasLt.so.13");
+    d->cudnn = doubles_open("libcudnn.so.9");
     *(void **)&d->mistakes = dlsym(d->cuda, "weft_double_mistakes");
     *(void **)&d->lt_mistakes = dlsym(d->cublaslt, "weft_double_mistakes");
     *(void **)&d->reset = dlsym(d->cuda, "weft_double_reset");
     *(void **)&d->lt_reset = dlsym(d->cublaslt, "weft_double_reset");
+    *(void **)&d->dnn_mistakes = dlsym(d->cudnn, "weft_double_mistakes");
+    *(void **)&d->dnn_reset = dlsym(d->cudnn, "weft_double_reset");
     *(void **)&d->calls = dlsym(d->cuda, "weft_double_calls");
 }
 
@@ -86,10 +95,13 @@ static inline void doubles_end(doubles *d)
         fail_msg("mistakes: %s", text);
     if (d->lt_mistakes(&text))
         fail_msg("mistakes: %s", text);
+    if (d->dnn_mistakes(&text))
+        fail_msg("mistakes: %s", text);
 }
 
 static inline void doubles_close(doubles *d)
 {
+    dlclose(d->cudnn);
     dlclose(d->cublaslt);
     dlclose(d->nvrtc);
     dlclose(d->cuda);
@@ -98,10 +110,10 @@ static inline void doubles_close(doubles *d)
 /* Fails unless a mistake was found whose text contains `part`. */
 static inline void doubles_found(doubles *d, const char *part)
 {
-    const char *text, *more;
-    unsigned n = d->mistakes(&text) + d->lt_mistakes(&more);
-    if (!n || (!strstr(text, part) && !strstr(more, part)))
-        fail_msg("not found: %s; but: %s%s", part, text, more);
+    const char *text, *more, *most;
+    unsigned n = d->mistakes(&text) + d->lt_mistakes(&more) + d->dnn_mistakes(&most);
+    if (!n || (!strstr(text, part) && !strstr(more, part) && !strstr(most, part)))
+        fail_msg("not found: %s; but: %s%s%s", part, text, more, most);
 }
 
 /* Compiles CUDA C++ into an image, which the caller frees. Skips the test without a C++ compiler.

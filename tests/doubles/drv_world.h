@@ -148,6 +148,8 @@ static inline void sound(void)
         fail_msg("mistakes: %s", text);
     if (d.lt_mistakes(&text))
         fail_msg("mistakes: %s", text);
+    if (d.dnn_mistakes(&text))
+        fail_msg("mistakes: %s", text);
 }
 
 static inline int64_t batch_max(const weft_bundle_program *p)
@@ -183,6 +185,7 @@ static inline int start(void **state)
     unsetenv("WEFT_DOUBLE_ORDER");
     d.reset();
     d.lt_reset();
+    d.dnn_reset();
     seed = 1;
     diag = weft_diag_create();
     return diag ? 0 : -1;

@@ -223,7 +223,7 @@ static unsigned fail_each(const char *call, unsigned code, bool profile, unsigne
                 fail_msg("%s: error %d without a message", text, (int)err);
         }
         const char *found;
-        if (d.mistakes(&found) || d.lt_mistakes(&found))
+        if (d.mistakes(&found) || d.lt_mistakes(&found) || d.dnn_mistakes(&found))
             fail_msg("%s: %s", text, found);
     }
     unsetenv("WEFT_DOUBLE_FAIL");

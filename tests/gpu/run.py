@@ -70,12 +70,12 @@ def unpack(run):
 
 
 def find_libraries(run):
-    """Folders of NVRTC and cuBLASLt: the toolkit's, or those that Python packages bring."""
+    """Folders of NVRTC, cuBLASLt and cuDNN: the toolkit's, or those that Python packages bring."""
     found = [os.path.join(run.payload, "lib")] + run.env.get("LD_LIBRARY_PATH", "").split(":")
     folders = sorted(glob.glob("/usr/local/cuda*/lib64"), reverse=True)
     for base in sys.path:
         folders += glob.glob(os.path.join(base, "nvidia", "*", "lib"))
-    for pattern in ("libnvrtc.so.1*", "libcublasLt.so.1*"):
+    for pattern in ("libnvrtc.so.1*", "libcublasLt.so.1*", "libcudnn.so.9*"):
         for folder in folders:
             if glob.glob(os.path.join(folder, pattern)):
                 found.append(folder)

@@ -96,7 +96,7 @@ owners_of() {
     case "$1" in
     onnx/onnx.pb-c.h) echo frontend ;;
     dnnl.h | dnnl_*.h | nghttp2/* | openssl/*) echo runtime ;;
-    cuda*.h | nvrtc*.h) echo runtime codegen ;;
+    cuda*.h | cudnn*.h | nvrtc*.h) echo runtime codegen ;;
     igraph.h | igraph/*) echo passes/merge/igraph_adapter.c ;;
     coin/*) echo scheduler ;;
     cyaml/cyaml.h | yaml.h) echo scheduler ;;

@@ -53,6 +53,7 @@ doctor 0 --need cpu,compile,gpu,green
 has out "ok       GPUs            1, driver 580.65.06, CUDA 13.0"
 has out "ok       CUDA            13.0, 1 devices"
 has out "ok       NVRTC           "
+has out "ok       cuDNN           version 9.19.0"
 has out "ok       GPU 0           NVIDIA H200, sm_90, 140.4 GiB"
 has out "note     MIG             off on all GPUs"
 has out "no nvidia-cuda-mps-control in PATH"

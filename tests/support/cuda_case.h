@@ -236,7 +236,11 @@ static inline void cuda_case_command(const cuda_case_run *r, const weft_bundle_c
 {
     switch (s->kind) {
     case WEFT_COMMAND_KERNEL:
+    case WEFT_COMMAND_INSTEAD:
         cuda_case_kernel(r, s);
+        break;
+    case WEFT_COMMAND_CONV: /* there is no cuDNN here */
+    case WEFT_COMMAND_AFTER:
         break;
     case WEFT_COMMAND_GEMM:
         cuda_case_gemm(r, s->gemm);

@@ -65,6 +65,8 @@ typedef struct fixture {
     weft_bundle bundle;
     weft_bundle_algo algo[2];
     weft_bundle_tuning tuning[2];
+    weft_bundle_conv_plan conv_plan[2];
+    weft_bundle_conv_plans conv_plans[2];
     char path[64], other[64];
 } fixture;
 
@@ -93,6 +95,15 @@ static void add_tunings(void)
     f.tuning[1] = (weft_bundle_tuning){"NVIDIA H200", 64, 130100, NULL, 0};
     f.bundle.tuning = f.tuning;
     f.bundle.n_tuning = 2;
+    for (int i = 0; i < WEFT_CONV_DIMS; i++)
+        f.conv_plan[0].conv.dim[i] = f.conv_plan[1].conv.dim[i] = i + 1;
+    f.conv_plan[0].conv.dtype = f.conv_plan[1].conv.dtype = WEFT_DTYPE_F32;
+    f.conv_plan[1].conv.flags = WEFT_CONV_BIAS | WEFT_CONV_RELU;
+    f.conv_plan[0].json = f.conv_plan[1].json = "{}";
+    f.conv_plans[0] = (weft_bundle_conv_plans){0, "a100-40", 91900, f.conv_plan, 2, 3};
+    f.conv_plans[1] = (weft_bundle_conv_plans){1, "h200", 91900, NULL, 0, 0};
+    f.bundle.conv_plans = f.conv_plans;
+    f.bundle.n_conv_plans = 2;
 }
 
 static int set_up(void **state)
@@ -164,6 +175,14 @@ static void test_bundle_code__comes_back_as_written(void **state)
     assert_false(weft_tuning_is_for(&b->tuning[0], "NVIDIA H200", 132, 130101));
     assert_int_equal(b->tuning[0].n_algo, 2);
     assert_memory_equal(b->tuning[0].algo, f.algo, sizeof f.algo);
+    assert_int_equal(b->n_conv_plans, 2);
+    assert_int_equal(b->conv_plans[0].n_plan, 2);
+    assert_int_equal(b->conv_plans[0].n_none, 3);
+    assert_int_equal(b->conv_plans[1].version, 91900);
+    assert_string_equal(b->conv_plans[1].device, "h200");
+    assert_string_equal(b->conv_plans[0].plan[1].json, "{}");
+    assert_memory_equal(&b->conv_plans[0].plan[1].conv, &f.conv_plan[1].conv,
+                        sizeof f.conv_plan[1].conv);
     const weft_bundle_program *p = &b->program[0], *q = &f.bundle.program[0];
     const weft_bundle_gemm *g = p->launch[0].command[0].gemm;
     assert_int_equal(p->launch[0].command[0].kind, WEFT_COMMAND_GEMM);
@@ -298,7 +317,7 @@ static void test_bundle_code__wrong_code_is_refused(void **state)
     REFUSE(EW, kernel[0].threads = 0, "0 threads");
     REFUSE(EW, kernel[0].threads = 1025, "1025 threads");
     REFUSE(EW, kernel[0].shared_bytes = 1 << 20, "shared memory");
-    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = bad.n_tuning = 0),
+    REFUSE(EW, (bad.n_arch = bad.n_image = bad.n_kernel = bad.n_tuning = bad.n_conv_plans = 0),
            "commands without code");
 }
 
@@ -327,11 +346,66 @@ static void test_bundle_code__wrong_algorithms_are_refused(void **state)
     weft_bundle_close(b);
 }
 
+static void test_bundle_code__wrong_plans_are_refused(void **state)
+{
+    (void)state;
+    REFUSE(EW, f.conv_plans[1].arch = 0, "plans of convolutions for architecture 0 of 2");
+    REFUSE(EW, f.conv_plans[1].arch = 2, "plans of convolutions for architecture 2 of 2");
+    REFUSE(EW, (f.conv_plans[1].arch = 1, f.conv_plans[1].device = ""), "plans of convolutions");
+    f.conv_plans[1].device = "h200";
+    REFUSE(EW, f.conv_plan[1].conv.flags = WEFT_CONV_RELU, "plan 1 of convolutions for a100-40");
+    REFUSE(EW, f.conv_plan[1].conv.flags = WEFT_CONV_FLAGS | WEFT_CONV_BIAS, "plan 1");
+    f.conv_plan[1].conv.flags = 0;
+    REFUSE(EW, f.conv_plan[1].conv.dtype = WEFT_DTYPE_I8, "plan 1");
+    f.conv_plan[1].conv.dtype = WEFT_DTYPE_F32;
+    REFUSE(EW, f.conv_plan[1].json = "", "plan 1");
+    f.conv_plan[1].json = "{}";
+}
+
+/* Command 0 of the element-wise launch as a convolution. */
+static weft_bundle_conv *make_conv(void)
+{
+    static weft_bundle_conv conv;
+    conv = (weft_bundle_conv){.dtype = WEFT_DTYPE_F32,
+                              .x = {.kind = WEFT_COMMAND_ARG_IN},
+                              .w = {.kind = WEFT_COMMAND_ARG_IN},
+                              .y = {.kind = WEFT_COMMAND_ARG_OUT}};
+    for (int i = 0; i < WEFT_CONV_DIMS; i++)
+        conv.dim[i] = 1;
+    command = (weft_bundle_command){.kind = WEFT_COMMAND_CONV, .conv = &conv};
+    return &conv;
+}
+
+static void test_bundle_code__wrong_convolutions_are_refused(void **state)
+{
+    (void)state;
+    weft_bundle *b = NULL;
+    copy_bundle(EW);
+    make_conv();
+    succeed(weft_bundle_write(&bad, f.path, f.diag));
+    succeed(weft_bundle_open(f.path, f.diag, &b));
+    const weft_bundle_command *c = &b->program[0].launch[EW].command[0];
+    assert_int_equal(c->kind, WEFT_COMMAND_CONV);
+    assert_int_equal(c->conv->y.kind, WEFT_COMMAND_ARG_OUT);
+    assert_int_equal(c->conv->dim[WEFT_CONV_DIMS - 1], 1);
+    weft_bundle_close(b);
+    REFUSE(EW, make_conv()->y.kind = WEFT_COMMAND_ARG_IN, "wrong convolution");
+    REFUSE(EW, make_conv()->flags = WEFT_CONV_BIAS, "wrong convolution");
+    REFUSE(EW, make_conv()->flags = WEFT_CONV_RELU, "wrong convolution");
+    REFUSE(EW, make_conv()->z.kind = WEFT_COMMAND_ARG_IN, "wrong convolution");
+    REFUSE(EW, make_conv()->dtype = WEFT_DTYPE_I8, "wrong convolution");
+    REFUSE(EW, make_conv()->dim[3] = -1, "wrong convolution");
+    REFUSE(EW, (make_conv(), command.kernel = 1), "wrong convolution");
+    REFUSE(EW, (make_conv(), command.kind = WEFT_COMMAND_COPY), "wrong copy");
+    REFUSE(EW, command.kind = WEFT_COMMAND_AFTER, "belongs to no GEMM or convolution");
+    REFUSE(EW, command.kind = WEFT_COMMAND_INSTEAD, "belongs to no GEMM or convolution");
+}
+
 static void test_bundle_code__wrong_commands_are_refused(void **state)
 {
     (void)state;
     REFUSE(EW, command.kind = WEFT_COMMAND_KINDS, "wrong kind");
-    REFUSE(EW, command.kind = WEFT_COMMAND_FINISH, "finishes no GEMM");
+    REFUSE(EW, command.kind = WEFT_COMMAND_FINISH, "belongs to no GEMM or convolution");
     REFUSE(EW, command.kernel = bad.n_kernel, "wrong kernel");
     REFUSE(EW, command.bytes = 4, "wrong kernel");
     REFUSE(EW, command.grid[1] = -1, "wrong grid");
@@ -365,6 +439,10 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_code_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_algorithms_are_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_plans_are_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_bundle_code__wrong_convolutions_are_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_bundle_code__wrong_commands_are_refused, set_up,
                                         tear_down),

@@ -6,6 +6,7 @@
 #include "scheduler/scheduler.h"
 #include "tools/profile/calibration_file.h"
 #include "tools/compiler/compile_summary.h"
+#include "tools/compiler/conv_targets.h"
 #include "tools/compiler/follow_plan.h"
 #include "tools/compiler/measure_error.h"
 #include "tools/compiler/merge_report.h"
@@ -203,13 +204,14 @@ static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen
 }
 
 static weft_err write_reports(const options *o, weft_module *m, const weft_bundle *bundle,
-                              weft_arena *arena, weft_diag *diag)
+                              const weft_conv_planning *convs, weft_arena *arena, weft_diag *diag)
 {
     weft_tool_expectations expected = {0};
     const weft_merge_log *log = o->pipeline.run.pass.merge_log;
     const weft_tool_measured measured = {.tolerance = o->pipeline.run.pass.merge_tolerance,
                                          .deltas = o->pipeline.run.pass.deltas,
                                          .by_weights = o->changes,
+                                         .convs = convs,
                                          .precision = o->watch.name,
                                          .by_precision = o->watch.changes};
     if (o->report) {
@@ -386,6 +388,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     weft_codegen_model *model =
         weft_arena_array(arena, (size_t)weft_graph_count(m) + 1, sizeof *model);
     weft_bundle bundle = {0};
+    weft_conv_planning convs = {0};
     weft_calibration fit;
     weft_tool_profile_options how = {.exact_f32 = o->pipeline.run.pass.exact_f32};
     if (o->calibration) {
@@ -395,11 +398,12 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     WEFT_TRY(profile_models(o, sources, &how, arena, diag, model));
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
     WEFT_TRY(add_apps(sources, arena, diag, &bundle));
+    WEFT_TRY(weft_tool_plan_convs(&bundle, o->gpu, arena, &convs));
     if (o->tune && is_for_gpu(o))
         WEFT_TRY(tune_gemms(&bundle, arena, diag));
     weft_tool_progress("writing %s", o->output);
     WEFT_TRY(weft_bundle_write(&bundle, o->output, diag));
-    WEFT_TRY(write_reports(o, m, &bundle, arena, diag));
+    WEFT_TRY(write_reports(o, m, &bundle, &convs, arena, diag));
     if (o->depfile)
         WEFT_TRY(write_depfile(o, sources, diag));
     weft_tool_progress(NULL);

@@ -64,8 +64,8 @@ static json_t *list_kernels(const weft_bundle *b)
 
 static json_t *count_commands(const weft_bundle *b)
 {
-    static const char *const name[WEFT_COMMAND_KINDS] = {"kernel", "gemm", "copy", "fill",
-                                                         "finish"};
+    static const char *const name[WEFT_COMMAND_KINDS] = {"kernel", "gemm", "copy",  "fill",
+                                                         "finish", "conv", "after", "instead"};
     json_int_t count[WEFT_COMMAND_KINDS] = {0};
     for (uint32_t i = 0; i < b->n_program + b->n_joint; i++)
         for (uint32_t l = 0; l < b->program[i].n_launch; l++)
@@ -92,6 +92,19 @@ static json_t *list_tunings(const weft_bundle *b)
     return tuned;
 }
 
+static json_t *list_conv_plans(const weft_bundle *b)
+{
+    json_t *planned = json_array();
+    for (uint32_t i = 0; i < b->n_conv_plans; i++) {
+        const weft_bundle_conv_plans *p = &b->conv_plans[i];
+        json_array_append_new(
+            planned, json_pack("{s:s, s:s, s:I, s:I, s:I}", "arch", b->arch[p->arch], "device",
+                               p->device, "cudnn", (json_int_t)p->version, "convolutions",
+                               (json_int_t)p->n_plan, "without", (json_int_t)p->n_none));
+    }
+    return planned;
+}
+
 json_t *weft_tool_code_json(const weft_bundle *b)
 {
     if (b->n_arch == 0)
@@ -104,6 +117,7 @@ json_t *weft_tool_code_json(const weft_bundle *b)
     json_object_set_new(code, "images", list_images(b));
     json_object_set_new(code, "kernels", list_kernels(b));
     json_object_set_new(code, "tuned", list_tunings(b));
+    json_object_set_new(code, "planned", list_conv_plans(b));
     return code;
 }
 
@@ -122,11 +136,11 @@ void weft_tool_code_print(const json_t *code)
         return;
     json_array_foreach(json_object_get(code, "images"), i, o) bytes += get(o, "bytes");
     printf("  code     %zu kernels, %zu images of %s; commands: %lld kernels, %lld GEMMs, %lld "
-           "copies, %lld fills\n",
+           "convolutions, %lld copies, %lld fills\n",
            json_array_size(json_object_get(code, "kernels")),
            json_array_size(json_object_get(code, "images")), weft_tool_bytes((uint64_t)bytes, size),
-           get(commands, "kernel"), get(commands, "gemm"), get(commands, "copy"),
-           get(commands, "fill"));
+           get(commands, "kernel"), get(commands, "gemm"), get(commands, "conv"),
+           get(commands, "copy"), get(commands, "fill"));
     json_array_foreach(json_object_get(code, "kernels"), i, o)
     {
         printf("  kernel   %s x%lld: %lld threads", json_string_value(json_object_get(o, "name")),
@@ -144,6 +158,10 @@ void weft_tool_code_print(const json_t *code)
         }
         printf("\n");
     }
+    json_array_foreach(json_object_get(code, "planned"), i, o)
+        printf("  planned  %lld convolutions for %s (%s), cuDNN %lld; %lld have no plan\n",
+               get(o, "convolutions"), json_string_value(json_object_get(o, "arch")),
+               json_string_value(json_object_get(o, "device")), get(o, "cudnn"), get(o, "without"));
     json_array_foreach(json_object_get(code, "tuned"), i, o)
         printf("  tuned    %lld GEMMs on %s with %lld SMs, cuBLASLt %lld\n", get(o, "gemms"),
                json_string_value(json_object_get(o, "device")), get(o, "sms"), get(o, "cublaslt"));

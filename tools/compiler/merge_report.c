@@ -189,6 +189,20 @@ static json_t *make_report(const weft_bundle *bundle, const weft_merge_log *log,
                      expectations);
 }
 
+static json_t *report_convs(const weft_bundle *bundle, const weft_conv_planning *convs)
+{
+    json_t *targets = json_array();
+    for (uint32_t i = 0; i < convs->n_plans; i++) {
+        const weft_bundle_conv_plans *p = &convs->plans[i];
+        json_array_append_new(
+            targets, json_pack("{s:s, s:s, s:I, s:I, s:I}", "arch", bundle->arch[p->arch], "device",
+                               p->device, "cudnn", (json_int_t)p->version, "planned",
+                               (json_int_t)p->n_plan, "unplanned", (json_int_t)p->n_none));
+    }
+    return json_pack("{s:I, s:o, s:o}", "distinct", (json_int_t)convs->n_conv, "targets", targets,
+                     "why_not", convs->why_not[0] ? json_string(convs->why_not) : json_null());
+}
+
 /* -- Files ------------------------------------------------------------------------------------ */
 
 weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log *log,
@@ -203,6 +217,8 @@ weft_err weft_tool_write_report(const weft_bundle *bundle, const weft_merge_log 
         json_object_set_new(root, "deltas", report_deltas(log, measured));
     if (root && log && log->packs.len > 0)
         json_object_set_new(root, "packed", report_packs(log));
+    if (root && measured->convs->n_conv > 0)
+        json_object_set_new(root, "convolutions", report_convs(bundle, measured->convs));
     if (root && measured->by_precision.at)
         json_object_set_new(root, "precision",
                             json_pack("{s:s, s:o}", "type", measured->precision, "outputs",

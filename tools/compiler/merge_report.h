@@ -6,13 +6,15 @@
 #include "estimator/estimator.h"
 #include "ir/bundle.h"
 #include "passes/passes.h"
+#include "runtime/runtime.h"
 #include "tools/compiler/measure_error.h"
 
 /* Measured effects of the options that change answers; zero-initialised: none was measured. */
 typedef struct weft_tool_measured {
     double tolerance;
     weft_deltas deltas;
-    weft_tool_changes by_weights; /* of both */
+    weft_tool_changes by_weights;    /* of both */
+    const weft_conv_planning *convs; /* without convolutions for cuDNN: not reported */
     const char *precision;
     weft_tool_changes by_precision;
 } weft_tool_measured;

@@ -212,6 +212,12 @@ static void check_libraries(const findings *f)
     else
         weft_doctor__add(f->d, "cuBLASLt", WEFT_DOCTOR_OK, 0, NULL, "version %s",
                          l->cublaslt.version);
+    if (l->cudnn.why_not[0])
+        weft_doctor__add(f->d, "cuDNN", WEFT_DOCTOR_NOTE, 0, "install cuDNN 9.8 or a later 9",
+                         "%s: convolutions run on kernels of our own, which are slower",
+                         l->cudnn.why_not);
+    else
+        weft_doctor__add(f->d, "cuDNN", WEFT_DOCTOR_OK, 0, NULL, "version %s", l->cudnn.version);
     if (l->cupti.why_not[0])
         weft_doctor__add(f->d, "CUPTI", WEFT_DOCTOR_NOTE, WEFT_DOCTOR_TIMES,
                          "install CUPTI of a CUDA toolkit",
