@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every record (a pass, a policy, a driver, a verb) that a file defines has its row in the table, and
-# no table has a row twice. The other way round, a row without a record does not link.
+# no table has a row twice. The other way round, a row without a record does not link. Operators that
+# GPUs do not run, CUDA(NONE), are in the table of docs/gpu.md, and no others.
 . "$(dirname "${BASH_SOURCE[0]}")/lint.sh"
 
 cd "$root"
@@ -22,4 +23,15 @@ driver runtime runtime/drivers.def DRIVER
 backend codegen codegen/backends.def BACKEND
 verb tools tools/verbs.def VERB
 TABLES
+if [ -f docs/gpu.md ]; then
+    without=$(tr '\n' ' ' <ops/ops.def | sed 's/OP(/\n&/g' |
+        sed -nE 's/^OP\([A-Z0-9_]+, .*CUDA\(NONE\).*\.name = "([a-z0-9_]+)".*/\1/p' | sort)
+    told=$(sed -n '/^## Operators/,/^## /s/^| `\(.*\)` | .*/\1/p' docs/gpu.md | sed 's/`, `/\n/g' | sort)
+    for name in $(comm -23 <(echo "$without") <(echo "$told")); do
+        fail "ops/ops.def: GPUs do not run $name, and docs/gpu.md does not say why"
+    done
+    for name in $(comm -13 <(echo "$without") <(echo "$told")); do
+        fail "docs/gpu.md: $name is not an operator that GPUs do not run"
+    done
+fi
 finish
