@@ -115,11 +115,11 @@ static json_t *status(ctl_service *c, const json_t *request)
                             (double)weft_clock__now_ns() / 1e9, "generation",
                             (json_int_t)change.generation, "state", state, "replans",
                             (json_int_t)c->replans, "models", models, "workers", workers);
-    if (out && change.last_generation)
+    if (out && change.n_past)
         json_object_set_new(out, "last_change",
                             json_pack("{s:I, s:b, s:s, s:f}", "generation",
-                                      (json_int_t)change.last_generation, "ok", change.last_ok,
-                                      "error", change.last_error, "took_s", change.last_took_s));
+                                      (json_int_t)change.past->generation, "ok", change.past->ok,
+                                      "error", change.past->error, "took_s", change.past->took_s));
     if (out)
         add_operations(c, out);
     return out;

@@ -394,7 +394,7 @@ static void on_change(void *user, bool ok)
     d->prepared = false;
     if (op)
         end(op, ok ? WEFT_ANSWER_OK : WEFT_ANSWER_INTERNAL,
-            ok ? NULL : weft_router__change_status(d->router).last_error);
+            ok ? NULL : weft_router__change_status(d->router).past->error);
     pump(d);
 }
 

@@ -238,20 +238,33 @@ static void put_workers(const weft_router *router, weft_buf *out)
     weft_buf_puts(out, "</tbody></table></div>\n");
 }
 
+static void put_past(const weft_past_change *past, uint64_t now_ms, weft_buf *out)
+{
+    double ago_s = now_ms > past->ended_ms ? (double)(now_ms - past->ended_ms) * 1e-3 : 0;
+    weft_buf_printf(out,
+                    "<tr><td class=\"n\">%llu</td><td class=\"n\">%.0f s ago</td>"
+                    "<td class=\"n\">%.2f s</td><td class=\"n\">%u</td><td%s>",
+                    (unsigned long long)past->generation, ago_s, past->took_s, past->n_started,
+                    past->ok ? "" : " class=\"bad\"");
+    weft_buf_put_xml(out, past->ok ? "came into force" : past->error);
+    weft_buf_puts(out, "</td></tr>\n");
+}
+
 static void put_plan(const weft_router *router, weft_buf *out)
 {
+    static const char *const head[] = {"plan", "when", "took", "new workers", "result"};
     weft_change_status c = weft_router__change_status(router);
-    weft_buf_printf(out, "<p>Plan %llu is %s.", (unsigned long long)c.generation,
+    uint64_t now_ms = weft_clock__wall_ms();
+    weft_buf_printf(out, "<p>Plan %llu is %s.</p>\n", (unsigned long long)c.generation,
                     c.changing ? "being brought into force" : "in force");
-    if (c.last_generation && c.last_ok)
-        weft_buf_printf(out, " The last change, to plan %llu, took %.2f s.",
-                        (unsigned long long)c.last_generation, c.last_took_s);
-    else if (c.last_generation) {
-        weft_buf_printf(
-            out, " The last change, to plan %llu, failed: ", (unsigned long long)c.last_generation);
-        weft_buf_put_xml(out, c.last_error ? c.last_error : "");
+    if (c.n_past) {
+        put_heads(out, "Changes of plan and bundles, the last one first", head,
+                  sizeof head / sizeof head[0]);
+        for (uint32_t i = 0; i < c.n_past; i++)
+            put_past(&c.past[i], now_ms, out);
+        weft_buf_puts(out, "</tbody></table></div>\n");
     }
-    weft_buf_printf(out, "</p>\n<p>Joint programs ran %llu times, packed ones %llu times.</p>\n",
+    weft_buf_printf(out, "<p>Joint programs ran %llu times, packed ones %llu times.</p>\n",
                     (unsigned long long)weft_router__joint_executions(router),
                     (unsigned long long)weft_router__packed_executions(router));
 }

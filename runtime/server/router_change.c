@@ -37,8 +37,10 @@ struct router_change {
     bool held;           /* does not come into force yet */
     bool sweeping;       /* some bundle is not wanted any more */
     uint64_t begun_ns, until_ns;
-    weft_change_status status;
-    char error[WORKER_WHY_MAX];
+    uint64_t generation;
+    char error[WEFT_CHANGE_ERROR_MAX]; /* of the one under way */
+    weft_past_change past[WEFT_PAST_CHANGES_MAX];
+    uint32_t n_past;
     void (*on_end)(void *user, bool ok);
     void *user;
 };
@@ -223,6 +225,20 @@ static void undo(weft_router *router, const char *why)
     c->phase = CHANGE_UNDOING;
 }
 
+static void keep_past(weft_router *router, bool ok, double took_s)
+{
+    struct router_change *c = router->change;
+    weft_past_change past = {
+        .generation = c->generation, .ok = ok, .took_s = took_s, .ended_ms = weft_clock__wall_ms()};
+    for (uint32_t i = 0; i < router->n_worker; i++)
+        past.n_started += c->fresh[i];
+    if (!ok)
+        memcpy(past.error, c->error, sizeof past.error);
+    c->n_past += c->n_past < WEFT_PAST_CHANGES_MAX;
+    memmove(&c->past[1], &c->past[0], (c->n_past - 1) * sizeof c->past[0]);
+    c->past[0] = past;
+}
+
 static void finish(weft_router *router, bool ok)
 {
     struct router_change *c = router->change;
@@ -235,12 +251,10 @@ static void finish(weft_router *router, bool ok)
     }
     c->next_arena = NULL;
     c->phase = CHANGE_NONE;
-    c->status.last_generation = c->status.generation;
-    c->status.last_ok = ok;
-    c->status.last_took_s = took_s;
-    c->status.generation += !ok; /* what was before is in force again */
+    keep_past(router, ok, took_s);
+    c->generation += !ok; /* what was before is in force again */
     WEFT_LOG(WEFT_LOG_INFO, ok ? "plan_in_force" : "plan_undone",
-             {.key = "generation", .number = (double)c->status.generation},
+             {.key = "generation", .number = (double)c->generation},
              {.key = "took_s", .number = took_s}, {.key = "why", .text = ok ? "" : c->error});
     if (c->on_end)
         c->on_end(c->user, ok);
@@ -341,7 +355,7 @@ static weft_err open_changes(weft_router *router)
     c->fresh = calloc(router->worker_room, sizeof *c->fresh);
     c->keep = calloc(router->worker_room, sizeof *c->keep);
     c->leaving = calloc(router->model_room, sizeof *c->leaving);
-    c->status.generation = 1;
+    c->generation = 1;
     router->change = c;
     return c->fresh && c->keep && c->leaving && weft_loop__idle(router->loop, step, router)
                ? WEFT_ERR_OK
@@ -431,7 +445,7 @@ static weft_err begin(weft_router *router, weft_diag *diag)
     c->until_ns = c->begun_ns + (uint64_t)(start_s * 1e9);
     weft_router__limit_batches(router);
     c->phase = CHANGE_STARTING;
-    c->status.generation++;
+    c->generation++;
     return WEFT_ERR_OK;
 }
 
@@ -524,11 +538,11 @@ weft_change_status weft_router__change_status(const weft_router *router)
 {
     const struct router_change *c = router->change;
     if (!c)
-        return (weft_change_status){.generation = 1, .last_error = ""};
-    weft_change_status s = c->status;
-    s.changing = c->phase != CHANGE_NONE;
-    s.last_error = c->error;
-    return s;
+        return (weft_change_status){.generation = 1};
+    return (weft_change_status){.generation = c->generation,
+                                .changing = c->phase != CHANGE_NONE,
+                                .n_past = c->n_past,
+                                .past = c->past};
 }
 
 void weft_router__end_changes(weft_router *router)

@@ -558,13 +558,23 @@ void weft_router__free_bundle(struct router_bundle *bundle); /* NULL is allowed 
 
 /* -- Changes (router_change.c) -------------------------------------------------------------- */
 
+enum { WEFT_PAST_CHANGES_MAX = 16, WEFT_CHANGE_ERROR_MAX = 640 };
+
+/* A change that is over. */
+typedef struct weft_past_change {
+    uint64_t generation; /* of the plan that it was to bring into force */
+    bool ok;
+    char error[WEFT_CHANGE_ERROR_MAX];
+    double took_s;
+    uint64_t ended_ms;  /* since the Unix epoch */
+    uint32_t n_started; /* workers that were new */
+} weft_past_change;
+
 typedef struct weft_change_status {
     uint64_t generation; /* of the plan in force or, while `changing`, of that to come */
     bool changing;
-    uint64_t last_generation; /* of the last change that is over; 0: none */
-    bool last_ok;
-    const char *last_error;
-    double last_took_s;
+    uint32_t n_past;              /* at most WEFT_PAST_CHANGES_MAX */
+    const weft_past_change *past; /* the last one first; borrowed until the next one is over */
 } weft_change_status;
 
 /* Brings other slices into force: workers that both have stay; new ones start beside the old ones,

@@ -9,7 +9,7 @@ import time
 import xml.etree.ElementTree as tree
 
 import numpy as np
-from serving import Server, compile_bundle, digits, tensor, wait_until
+from serving import WEFT, Server, compile_bundle, digits, tensor, wait_until, write_small
 
 compile_bundle(more=False)
 x, _ = digits()
@@ -38,7 +38,7 @@ def rows(root, caption):
     return [dict(zip(names, ["".join(td.itertext()) for td in tr])) for tr in table.findall("tbody/tr")]
 
 
-with Server() as s:
+with Server("--control", "socket") as s:
     models = {r["model"]: r for r in rows(page(s), "Models")}
     assert set(models) == {"digits", "digits-attn", "parity", "size"}, models
     assert models["digits"]["state"] == "ready" and models["digits"]["p99"] == "–", models["digits"]
@@ -57,6 +57,15 @@ with Server() as s:
     assert 0 < float(got["digits"]["p99"].removesuffix(" ms")) < 1000
     assert re.fullmatch(r"\d+ % of 50 ms", got["digits"]["p99 of the SLO"]), got
     assert s.request("GET", "/")[0] == 404  # not on the port of the API
+    # What has changed, the last change first: a bundle came, another was no bundle, the first one left.
+    assert not any(t.find("caption").text.startswith("Changes") for t in page(s).iter("table"))
+    write_small("small.onnx")
+    subprocess.run([WEFT, "compile", "small.onnx", "-o", "small.weft"], check=True)
+    for what in ("load", "unload"):
+        subprocess.run([WEFT, "ctl", "socket", what, "small.weft"], check=True)
+    changes = rows(page(s), "Changes")
+    assert [c["result"] for c in changes] == ["came into force"] * 2 and [c["plan"] for c in changes] == ["3", "2"], changes
+    assert [c["new workers"] for c in changes] == ["0", "1"], changes
     # Asking all the time gets a limited part of the loop.
     statuses = [s.request("GET", "/", port=s.metrics)[0] for _ in range(300)]
     assert set(statuses) <= {200, 503}, set(statuses)
