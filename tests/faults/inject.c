@@ -163,7 +163,7 @@ static bool parse(const char *text)
 /* Not by way of this file's own functions, nor of a sanitizer's. */
 static inject_state *map_state(const char *path)
 {
-    long fd = syscall(SYS_open, path, O_RDWR | O_CLOEXEC);
+    long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
     long len = fd >= 0 ? syscall(SYS_lseek, fd, 0, SEEK_END) : -1;
     long at = len > (long)sizeof(inject_state)
                   ? syscall(SYS_mmap, NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
