@@ -5,11 +5,12 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 import grpc
 
-from serving import Server, compile_bundle, digits, tensor, wait_until
+from serving import WEFT, Server, compile_bundle, digits, tensor, wait_until
 
 compile_bundle(more=False)
 x, _ = digits()
@@ -156,15 +157,31 @@ def check_rotation():
         assert len(spans("rotated")) == 2
 
 
+def dropped(s):
+    text = s.request("GET", "/metrics", port=s.metrics)[2].decode()
+    return int(re.search(r"^weft_traces_dropped_total (\d+)$", text, re.M)[1])
+
+
 def check_full():
     """A disk without room costs spans, no answers."""
     with Server("--trace-file", "/dev/full") as s:
         for _ in range(20):
             assert infer(s) == 200
-        def dropped():
-            text = s.request("GET", "/metrics", port=s.metrics)[2].decode()
-            return int(re.search(r"^weft_traces_dropped_total (\d+)$", text, re.M)[1])
-        wait_until(lambda: dropped() == 20)
+        wait_until(lambda: dropped(s) == 20)
+
+
+def check_pipe():
+    """A pipe that nobody reads is an error at the start; one that nobody empties costs spans, and no server hangs."""
+    os.mkfifo("pipe")
+    got = subprocess.run([WEFT, "serve", "models.weft", "--http", "0", "--trace-file", "pipe"], capture_output=True, text=True,
+                         timeout=30)
+    assert got.returncode and "error: pipe: No such device or address" in got.stderr, (got.returncode, got.stderr)
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with Server("--trace-file", "pipe") as s:
+        for _ in range(200):  # more than the 64 KiB that a pipe holds
+            assert infer(s) == 200
+        wait_until(lambda: dropped(s) > 0)
+    os.close(reader)
 
 
 def check_text_log():
@@ -176,6 +193,6 @@ def check_text_log():
         assert 'id="one\\u000aevent two=\\"three\\"\\u001b[31m"' in line and re.search(r' trace="[0-9a-f]{32}"', line)
 
 
-for check in (check_parents, check_rates, check_rotation, check_full, check_text_log):
+for check in (check_parents, check_rates, check_rotation, check_full, check_pipe, check_text_log):
     check()
     print(check.__name__, "ok", flush=True)
