@@ -31,8 +31,8 @@ struct weft_spans {
 
 /* -- The thread ----------------------------------------------------------------------------- */
 
-/* Others may not read what clients have asked for. A pipe that nobody reads is an error, one that is
- * full loses lines: neither may block the server's start or end. */
+/* Others may not read what clients have asked for. A pipe that nobody reads is an error, one that
+ * is full loses lines: neither may block the server's start or end. */
 static int open_file(const char *path)
 {
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
