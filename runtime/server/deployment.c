@@ -10,6 +10,8 @@
  * state before or after a change, and nobody was told of a change that it does not find. */
 #include "runtime/server/deployment_int.h"
 
+#include "base/file.h"
+
 #include "scheduler/scheduler.h"
 
 #include <stddef.h>
@@ -552,10 +554,23 @@ const weft_missing_bundle *weft_deployment__missing(const weft_deployment *d, ui
 
 /* -- Restoring a state ------------------------------------------------------------------------ */
 
+/* Whether the file is signed, where that is required. What is served then is checked again. */
+static weft_err check_signature(const weft_serve_bundle *b, const char *keys, weft_diag *diag)
+{
+    int fd;
+    if (!keys)
+        return WEFT_ERR_OK;
+    WEFT_TRY(weft_file_open(b->path, diag, &fd));
+    weft_err err = weft_signature_require(fd, NULL, b->path, keys, diag);
+    close(fd);
+    return err;
+}
+
 /* Whether the file has the contents of then. */
-static weft_err check_bundle(const weft_serve_bundle *b, weft_diag *diag)
+static weft_err check_bundle(const weft_serve_bundle *b, const char *keys, weft_diag *diag)
 {
     weft_bundle *bundle;
+    WEFT_TRY(check_signature(b, keys, diag));
     WEFT_TRY(weft_bundle_open(b->path, diag, &bundle));
     weft_err err = bundle->identity == b->identity
                        ? WEFT_ERR_OK
@@ -588,7 +603,7 @@ static weft_err restore_bundles(weft_deployment *d, const weft_state *state)
         weft_diag *diag = weft_diag_create();
         if (!diag)
             return WEFT_ERR_NOMEM;
-        if (check_bundle(&state->bundle[i], diag) == WEFT_ERR_OK)
+        if (check_bundle(&state->bundle[i], d->options.require_signature, diag) == WEFT_ERR_OK)
             kept[n++] = state->bundle[i];
         else
             report_missing(d, &state->bundle[i], diag);

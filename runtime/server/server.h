@@ -181,7 +181,10 @@ WEFT_MUST_USE weft_err weft_signature_make(const char *path, const char *key_pat
  * for messages. */
 WEFT_MUST_USE weft_err weft_signature_check(int fd, int signature_fd, const char *path,
                                             const char *keys_path, weft_diag *diag);
-/* The same for the signature PATH.sig, which is opened strictly below `folder` if that is not NULL.
+/* The file of the signature of a bundle: beside it, where links lead to; owned by the caller
+ * (free). NULL: out of memory. */
+char *weft_signature_path(const char *path);
+/* weft_signature_check with that file or, strictly below `folder` if that is not NULL, PATH.sig.
  * INPUT: there is none. */
 WEFT_MUST_USE weft_err weft_signature_require(int fd, const char *folder, const char *path,
                                               const char *keys_path, weft_diag *diag);

@@ -177,24 +177,44 @@ weft_err weft_signature_check(int fd, int signature_fd, const char *path, const 
                                  "was not signed by a key of %s, or has changed since", keys_path);
 }
 
+char *weft_signature_path(const char *path)
+{
+    char *real = realpath(path, NULL), *name = NULL;
+    if (asprintf(&name, "%s.sig", real ? real : path) < 0)
+        name = NULL;
+    free(real);
+    return name;
+}
+
+/* Strictly below the folder, a link to the bundle is not followed. */
+static weft_err open_signature(const char *folder, const char *path, char **out_name, int *out)
+{
+    if (!folder)
+        *out_name = weft_signature_path(path);
+    else if (asprintf(out_name, "%s.sig", path) < 0)
+        *out_name = NULL;
+    weft_diag *own = weft_diag_create();
+    weft_err err = !own || !*out_name ? WEFT_ERR_NOMEM
+                   : folder
+                       ? weft_file_open_beneath(folder, *out_name + strlen(folder) + 1, own, out)
+                       : weft_file_open(*out_name, own, out);
+    weft_diag_destroy(own);
+    return err;
+}
+
 weft_err weft_signature_require(int fd, const char *folder, const char *path, const char *keys_path,
                                 weft_diag *diag)
 {
     char *name = NULL;
     int signature = -1;
-    if (asprintf(&name, "%s.sig", path) < 0)
-        return WEFT_ERR_NOMEM;
-    weft_diag *own = weft_diag_create();
-    weft_err err = !own ? WEFT_ERR_NOMEM
-                   : folder
-                       ? weft_file_open_beneath(folder, name + strlen(folder) + 1, own, &signature)
-                       : weft_file_open(name, own, &signature);
-    weft_diag_destroy(own);
+    weft_err err = open_signature(folder, path, &name, &signature);
+    if (err == WEFT_ERR_OK) {
+        err = weft_signature_check(fd, signature, path, keys_path, diag);
+        close(signature);
+    } else if (name) {
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                              "has no signature %s, which is required", name);
+    }
     free(name);
-    if (err != WEFT_ERR_OK)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
-                               "has no signature %s.sig, which is required", path);
-    err = weft_signature_check(fd, signature, path, keys_path, diag);
-    close(signature);
     return err;
 }

@@ -24,7 +24,7 @@ run 0 digits.weft a.pub
 run 1 digits.weft b.pub
 cp digits.weft none.weft
 run 1 none.weft a.pub
-has err "has no signature none.weft.sig"
+has err "has no signature $PWD/none.weft.sig"
 # One bit of the file, of the signature, or a line too many.
 cp digits.weft changed.weft
 cp digits.weft.sig changed.weft.sig
@@ -49,15 +49,47 @@ expect 2 "$WEFT" sign digits.weft --key a.pem --check a.pub
 # Required by serve, at its start and later.
 expect 1 "$WEFT" serve none.weft --http 0 --grpc off --metrics off --require-signature a.pub
 has err "has no signature"
-"$WEFT" serve digits.weft --http 0 --grpc off --metrics off --require-signature a.pub --control s.sock >ready 2>log &
-server=$!
+server=
 trap 'kill $server 2>/dev/null || true' EXIT
-for _ in $(seq 100); do [ -s ready ] && break; sleep 0.1; done
-filled ready
+start() {
+    rm -f ready
+    "$WEFT" serve ${bundle-now.weft} --http 0 --grpc off --metrics off --require-signature a.pub --control s.sock "$@" >ready 2>log &
+    server=$!
+    for _ in $(seq 100); do [ -s ready ] && break; sleep 0.1; done
+    filled ready
+}
+stop() {
+    kill $server
+    wait $server || die "the server ended with an error"
+}
+bundle=digits.weft start
 expect 1 "$WEFT" ctl --socket s.sock load "$PWD/none.weft" --version 2
 has err "has no signature"
 expect 1 "$WEFT" ctl --socket s.sock load "$PWD/changed.weft" --version 2
 cp digits.weft.sig none.weft.sig
 expect 0 "$WEFT" ctl --socket s.sock load "$PWD/none.weft" --version 2
-kill $server
-wait $server || die "the server ended with an error"
+stop
+# Through a link the signature is that of the file, as after a restart. A bundle of the state that is not signed any more
+# is not served; the others are.
+mkdir real
+cp digits.weft real/1.weft
+ln -s real/1.weft now.weft
+expect 1 "$WEFT" serve now.weft --http 0 --grpc off --metrics off --require-signature a.pub --state kept
+has err "has no signature $PWD/real/1.weft.sig"
+expect 0 "$WEFT" sign now.weft --key a.pem
+filled real/1.weft.sig
+expect 0 "$WEFT" sign now.weft --check a.pub
+start --state kept
+expect 0 "$WEFT" ctl --socket s.sock load "$PWD/none.weft" --version 2
+stop
+start --state kept
+expect 0 "$WEFT" ctl --socket s.sock status
+grep -q '^digits  *2 ' out || die "$(shown out)"
+stop
+rm none.weft.sig
+start --state kept
+expect 0 "$WEFT" ctl --socket s.sock status
+grep -q '^digits  *1 ' out || die "$(shown out)"
+! grep -q '^digits  *2 ' out || die "a bundle without a signature is served"
+has log "has no signature"
+stop

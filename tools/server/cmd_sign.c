@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,12 +12,16 @@ typedef struct options {
     const char *bundle, *key, *check, *output;
 } options;
 
-static weft_err sign(const options *o, weft_arena *arena, weft_diag *diag)
+static weft_err sign(const options *o, weft_diag *diag)
 {
     char text[WEFT_SIGNATURE_TEXT];
-    const char *path = o->output ? o->output : weft_arena_printf(arena, "%s.sig", o->bundle);
-    WEFT_TRY(weft_signature_make(o->bundle, o->key, diag, text));
-    return weft_file_write(path, text, strlen(text), diag);
+    char *own = o->output ? NULL : weft_signature_path(o->bundle);
+    const char *path = o->output ? o->output : own;
+    weft_err err = path ? weft_signature_make(o->bundle, o->key, diag, text) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK)
+        err = weft_file_write(path, text, strlen(text), diag);
+    free(own);
+    return err;
 }
 
 static weft_err check(const options *o, weft_diag *diag)
@@ -43,14 +48,10 @@ static int run_sign(int argc, char **argv)
     if (o.check && o.output)
         return weft_tool_usage(&weft_verb_sign, "-o is for --key");
     weft_diag *diag = weft_diag_create();
-    weft_arena *arena = weft_arena_create(0);
-    weft_err err = !diag || !arena ? WEFT_ERR_NOMEM
-                   : o.key         ? sign(&o, arena, diag)
-                                   : check(&o, diag);
+    weft_err err = !diag ? WEFT_ERR_NOMEM : o.key ? sign(&o, diag) : check(&o, diag);
     code = weft_tool_report(diag, err);
     if (o.check && err == WEFT_ERR_OK)
         printf("%s: signed by a key of %s\n", o.bundle, o.check);
-    weft_arena_destroy(arena);
     weft_diag_destroy(diag);
     return code;
 }
