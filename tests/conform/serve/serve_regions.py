@@ -108,6 +108,7 @@ def check_register(a):
     for key in ("", "/", "weft", PREFIX + "/../../etc/passwd", "/" + "k" * 300):
         refused(register("b", key, 1), 400, "name of shm_open")
     refused(register("n" * 200, a.key, 1), 400, "1 to 127 bytes")
+    refused(register("%FF", a.key, 1), 400, "not UTF-8")
     os.symlink("/etc/passwd", "/dev/shm" + PREFIX + "link")
     refused(register("b", PREFIX + "link", 1), 400, "cannot be opened")
     os.unlink("/dev/shm" + PREFIX + "link")
