@@ -101,6 +101,7 @@ static weft_err simulate(sim_world *w, weft_arrivals *arrivals, weft_sim_report 
     WEFT_TRY(weft_sim__init_plans(w));
     WEFT_TRY(run(w, arrivals));
     weft_sim__expire(w);
+    weft_sim__drop_unserved(w);
     weft_sim__account_devices(w);
     weft_sim__report(w, out);
     return WEFT_ERR_OK;

@@ -277,6 +277,8 @@ void weft_sim__arrive(sim_world *w, const weft_arrival *a);
 void weft_sim__fire(sim_world *w);
 /* Drops all requests that have waited for the timeout. */
 void weft_sim__expire(sim_world *w);
+/* Drops all requests that wait for a service which no slice serves. */
+void weft_sim__drop_unserved(sim_world *w);
 
 /* -- simulate_world.c: services, and slices made from placements ------------------------------ */
 

@@ -293,6 +293,15 @@ static bool is_served(const sim_world *w, const sim_service *s)
     return false;
 }
 
+void weft_sim__drop_unserved(sim_world *w)
+{
+    for (uint32_t i = 0; i < w->n_service; i++)
+        while (w->queue.at[i].len > 0 && !is_served(w, &w->service[i])) {
+            sim_request r = pop(&w->queue.at[i]);
+            drop(w, &w->queue.at[i], &r);
+        }
+}
+
 static void route(sim_world *w, sim_request r)
 {
     uint32_t queue = r.service; /* of the service: for pulling, or until a replica is there */

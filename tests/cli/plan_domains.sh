@@ -34,6 +34,13 @@ lost_part() { # PLAN: part of the requests that are not answered in time
 }
 awk "BEGIN { exit !($(lost_part zone) < 0.02) }" || die "$(lost_part zone) are lost"
 awk "BEGIN { exit !($(lost_part spread) > 0.5) }" || die "$(lost_part spread) are lost"
+# Where nothing is left to serve a model, its requests are violations. The plan has zones 0 and 1, a second apart.
+"$WEFT" simulate spread.json --lose 1s=zone-0 --lose 1s=zone-1 --arrivals constant --duration 4s --format json >out ||
+    die "zones of the plan: $(grep -o 'zone-[0-9]*' spread.json | sort -u | tr '\n' ' ')"
+awk '/"requests":/ { all = $2 + 0 } /"violations":/ { n++; bad += !($2 + 0 > 0.7) } END { exit !(n == 4 && !bad) }' out ||
+    die "requests that nothing serves: $(grep violations out)"
+expect 2 "$WEFT" simulate zone.json --prices prices.csv
+has err "--prices needs --fleet"
 expect 1 "$WEFT" simulate zone.json --lose 2s=zone-77
 has err "no such node, rack or zone"
 # Wrong fleets and wishes, and a policy that cannot.

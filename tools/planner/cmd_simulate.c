@@ -393,6 +393,8 @@ static int check(options *o)
     if (o->sim.policy && (!o->set || !o->fleet))
         return weft_tool_usage(&weft_verb_simulate,
                                "--policy needs --set (profiles) and --fleet (devices)");
+    if (o->prices && !o->fleet)
+        return weft_tool_usage(&weft_verb_simulate, "--prices needs --fleet");
     if (o->control && !o->sim.policy)
         return weft_tool_usage(&weft_verb_simulate, "--control needs a --policy");
     if (o->sim.policy && !o->control && !(o->sim.period_s > 0))
