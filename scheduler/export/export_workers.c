@@ -251,9 +251,24 @@ static void name_worker(const export_ctx *ctx, export_worker *w, uint32_t gpu, u
     }
 }
 
+/* Whether a worker is the first with its name and, on its node, with its port. */
+static bool is_only(const export_ctx *ctx, const export_worker *w, weft_map *taken)
+{
+    const char *node = ctx->node[w->node].name;
+    uint64_t keys[] = {weft_hash64(w->name, strlen(w->name), 0),
+                       weft_hash64(node, strlen(node), 1 + (uint64_t)w->port)};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (weft_map_get(taken, keys[i], &(uint64_t){0}))
+            return false;
+        weft_map_put(taken, keys[i], 1);
+    }
+    return true;
+}
+
 static weft_err make_nodes(export_ctx *ctx)
 {
     uint32_t of_type = 0;
+    weft_map *taken = weft_map_create(ctx->arena);
     qsort(ctx->worker, ctx->n_worker, sizeof *ctx->worker, order_workers);
     ctx->node = weft_arena_array(ctx->arena, ctx->n_worker + 1, sizeof *ctx->node);
     for (uint32_t i = 0; i < ctx->n_worker; i++) {
@@ -271,6 +286,9 @@ static weft_err make_nodes(export_ctx *ctx)
         node->n_gpu += !same_device;
         w->node = (uint32_t)(node - ctx->node);
         name_worker(ctx, w, node->n_gpu - 1, node->n++);
+        if (!is_only(ctx, w, taken))
+            return weft_export__fail(ctx, node->name,
+                                     "two workers have the same name, or the same port:", w->name);
         for (uint32_t k = i; k > 0 && ctx->worker[k - 1].device == w->device; k--)
             w->nth += w->kind == WEFT_SLICE_MIG && strcmp(ctx->worker[k - 1].slice, w->slice) == 0;
     }

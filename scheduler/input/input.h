@@ -50,7 +50,11 @@ bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
 
 /* -- Locations -------------------------------------------------------------------------------- */
 
-enum { WEFT_LOCATION_NAME_MAX = 63, WEFT_LOCATION_GPU_MAX = 1023 };
+enum {
+    WEFT_LOCATION_NAME_MAX = 63,
+    WEFT_LOCATION_GPU_MAX = 1023,
+    WEFT_LOCATION_PORT_MAX = 65533 /* the next two are the worker's, too */
+};
 
 /* Whether a text can name a node, a rack, a zone or a worker: lower-case letters, digits, '-' and
  * '.', beginning with a letter. */
@@ -60,6 +64,9 @@ const char *weft_location__domain(const weft_location *at, weft_domain level);
 /* Where the i-th device of a row is; zeroes: the fleet does not say. The texts live in the arena.
  */
 weft_location weft_fleet__location(const weft_fleet_device *row, uint32_t i, weft_arena *arena);
+/* Whether the i-th device of a row is on a node that failed; how many are. */
+bool weft_fleet__is_lost(const weft_fleet_device *row, uint32_t i);
+uint32_t weft_fleet__count_lost(const weft_fleet_device *row);
 /* Whether a device of the row is there. */
 bool weft_fleet__has_location(const weft_fleet_device *row, const weft_location *at,
                               weft_arena *arena);

@@ -80,12 +80,31 @@ static uint32_t check_places(const weft_plan *plan, const weft_fleet *fleet, wef
     return violations;
 }
 
-static uint32_t check_model(const weft_plan *plan, const weft_demand *d, weft_arena *arena,
-                            weft_diag *diag)
+/* Domains of a level count where the fleet has them: elsewhere the plan could say anything. */
+static bool fleet_says(const weft_plan *plan, const weft_fleet *fleet, const char *model,
+                       weft_domain level)
+{
+    for (size_t i = 0; i < plan->n; i++) {
+        const weft_fleet_device *row = weft_fleet__row(fleet, plan->at[i].type);
+        if (row && !row->per_domain[level] && strcmp(plan->at[i].model, model) == 0)
+            return false;
+    }
+    return true;
+}
+
+static uint32_t check_model(const weft_plan *plan, const weft_fleet *fleet, const weft_demand *d,
+                            weft_arena *arena, weft_diag *diag)
 {
     const weft_where where = {.item = d->model};
     weft_domain survive = plan->rules.survive;
+    weft_domain level = survive > d->spread ? survive : d->spread;
     uint32_t violations = 0;
+    if (level != WEFT_DOMAIN_NONE && !fleet_says(plan, fleet, d->model, level)) {
+        violations++;
+        (void)weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                              "place: the fleet does not say how many devices a %s has (per_%s)",
+                              weft_domain_name(level), weft_domain_name(level));
+    }
     if (d->spread != WEFT_DOMAIN_NONE) {
         weft_domain_use use = weft_plan__domain_use(plan, d->model, d->spread, arena);
         if (use.n < 2 || use.nowhere) {
@@ -114,7 +133,7 @@ uint32_t weft_plan__check_domains(const weft_plan *plan, const weft_problem *pro
     uint32_t violations = check_places(plan, problem->fleet, arena, diag);
     for (size_t i = 0; i < problem->demands->n; i++) {
         weft_arena_mark mark = weft_arena_get_mark(arena);
-        violations += check_model(plan, &problem->demands->at[i], arena, diag);
+        violations += check_model(plan, problem->fleet, &problem->demands->at[i], arena, diag);
         weft_arena_reset(arena, mark);
     }
     return violations;

@@ -301,7 +301,9 @@ static weft_err read_location(const reader *rd, const json_t *o, weft_location *
         return fail(rd, "gpu", "is out of range");
     if (!out->worker != !json_object_get(o, "port"))
         return fail(rd, "port", "goes with a worker");
-    return out->worker ? read_count(rd, o, "port", 1, &out->port) : WEFT_ERR_OK;
+    if (out->worker)
+        WEFT_TRY(read_count(rd, o, "port", 1, &out->port));
+    return out->port > WEFT_LOCATION_PORT_MAX ? fail(rd, "port", "is out of range") : WEFT_ERR_OK;
 }
 
 static weft_err read_placement(reader *rd, const json_t *o, weft_placement *out)

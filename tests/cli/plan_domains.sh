@@ -43,6 +43,17 @@ expect 2 "$WEFT" simulate zone.json --prices prices.csv
 has err "--prices needs --fleet"
 expect 1 "$WEFT" simulate zone.json --lose 2s=zone-77
 has err "no such node, rack or zone"
+# Places that the fleet does not have are no places; two workers with one name or port are refused.
+sed 's/, per_node.*}/}/' fleet.yaml >unsaid.yaml
+plan 4 unsaid.yaml set.yaml --check node.json
+has err "place: the fleet does not say how many devices a zone has"
+sed 's/"gpu": [0-9]*/&, "worker": "weft-w", "port": 8000/' node.json >placed.json
+sed 's/"worker": "[^"]*"/"worker": "weft-a"/' placed.json >twice.json
+expect 1 "$WEFT" export twice.json --to slurm -o twice
+has err "two workers have the same name"
+sed 's/"port": [0-9]*/"port": 65534/' placed.json >port.json
+expect 1 "$WEFT" export port.json --to slurm -o port
+has err "port: is out of range"
 # Wrong fleets and wishes, and a policy that cannot.
 sed 's/per_rack: 4/per_rack: 3/' fleet.yaml >bad.yaml
 plan 1 bad.yaml set.yaml
