@@ -48,19 +48,23 @@ static bool is_exported(const change_unit *u)
 
 static void begin_slurm(writer *w)
 {
-    weft_buf_printf(
+    weft_buf_puts(
         &w->buf, "waits() {\n"
+                 "    message=$1\n"
                  "    n=0\n"
-                 "    while ! eval \"$1\"; do\n"
+                 "    shift\n"
+                 "    while ! \"$@\"; do\n"
                  "        n=$((n + 1))\n"
-                 "        [ \"$n\" -lt \"${WEFT_WAIT_S:-600}\" ] || { echo \"reconcile: $2\" >&2; "
-                 "exit 1; }\n"
+                 "        [ \"$n\" -lt \"${WEFT_WAIT_S:-600}\" ] || { echo \"reconcile: $message\" "
+                 ">&2; exit 1; }\n"
                  "        sleep 1\n"
                  "    done\n"
                  "}\n"
-                 "ready() { waits \"sh $here/slurm/addresses.sh | grep -q '^$1 '\" \"$1 does "
-                 "not get ready\"; }\n"
-                 "gone() { waits \"! squeue --me -h -n $1 | grep -q .\" \"$1 does not end\"; }\n");
+                 "is_ready() { sh \"$here/slurm/addresses.sh\" | cut -d ' ' -f 1 | grep -qxF "
+                 "\"$1\"; }\n"
+                 "is_gone() { jobs=$(squeue --me -h -n \"$1\") && [ -z \"$jobs\" ]; }\n"
+                 "ready() { waits \"$1 does not get ready\" is_ready \"$1\"; }\n"
+                 "gone() { waits \"$1 does not end\" is_gone \"$1\"; }\n");
 }
 
 static void start_slurm(writer *w, const weft_reconcile_stage *s)

@@ -44,6 +44,21 @@ sed 's/weft \([^ ]*\) .*/\1/' jobs | sort >runs
 ls second/jobs | sed 's/\.sh//' | sort >wanted
 cmp runs wanted || die "other workers run"
 grep -q '^sbatch' calls && grep -q '^scancel --me --name=' calls || die "nothing was called"
+# Folders of any name; the folder's text is no command.
+ls first/jobs | sed 's/\(.*\)\.sh/weft \1 n1 80 81/' >before
+for folder in "a b" 'x;touch hit;$(touch hit)'; do
+    cp before jobs
+    (export PATH="$PWD/double:$PATH" WEFT_WAIT_S=5; reconcile --engine slurm -o "$folder" --apply) || exit 1
+done
+[ ! -e hit ] || die "the name of the folder was run"
+# A list of jobs that cannot be had does not mean that a worker has ended.
+cp double/squeue squeue.kept
+sed -i '2i case "$*" in *" -n "*) exit 1 ;; esac' double/squeue
+cp before jobs
+(export PATH="$PWD/double:$PATH" WEFT_WAIT_S=1; expect 1 "$WEFT" reconcile --from plan.json --plan new.json --fleet fleet.yaml \
+    --engine slurm -o unknown --apply) || exit 1
+has err "does not end"
+cp squeue.kept double/squeue
 # A command that fails ends the script.
 printf '#!/bin/sh\nexit 1\n' >double/sbatch
 (export PATH="$PWD/double:$PATH"; expect 1 "$WEFT" reconcile --from plan.json --plan new.json --engine slurm -o failed --apply) || exit 1
