@@ -79,8 +79,9 @@ typedef struct weft_reconcile_options {
     /* Workers that run; NULL: all of the old plan. */
     const char *const *running;
     size_t n_running;
-    double move_s; /* to start a worker, for the price of a move */
-    bool dip;      /* if there is no other way, capacity falls below what is needed */
+    const char *lost; /* a node that failed: nothing starts there; NULL: none */
+    double move_s;    /* to start a worker, for the price of a move */
+    bool dip;         /* if there is no other way, capacity falls below what is needed */
 } weft_reconcile_options;
 
 /* A worker that starts or ends. */

@@ -32,6 +32,7 @@ typedef struct weft_fleet_device {
     double bandwidth_gbps; /* peak of its memory, for interference; 0: not known */
     /* Devices of each node, rack and zone, by weft_domain; 0: not divided. */
     uint32_t per_domain[WEFT_DOMAINS];
+    uint32_t lost_node; /* one that failed, its index + 1; 0: none */
 } weft_fleet_device;
 
 typedef struct weft_fleet {
@@ -44,6 +45,10 @@ typedef struct weft_fleet {
  * `arena`. */
 WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
                                        weft_fleet *out);
+
+/* A row goes on without the node of this name. Returns how many devices it had; 0: the row does not
+ * say that it has such a node. */
+uint32_t weft_fleet_lose(weft_fleet_device *row, const char *node, weft_arena *arena);
 
 /* -- Demands -------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include "scheduler/export/reconcile_int.h"
 #include "scheduler/plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static weft_err prepare(const weft_plan *plan, const weft_export_options *options,
@@ -43,6 +44,48 @@ static void add_price(const change *c, const weft_reconcile_stage *stage, weft_r
                                                  out->unit, c->o->move_s);
 }
 
+static weft_err check_lost(const change *c)
+{
+    for (uint32_t i = 0; c->o->lost && i < c->to->n_worker; i++) {
+        const char *node = c->to->worker[i].where.node;
+        if (node && strcmp(node, c->o->lost) == 0)
+            return weft_diag_error(
+                c->diag, WEFT_ERR_INPUT, (weft_where){.item = c->to->worker[i].at[0]->model},
+                "the new plan has it on the lost node %s; plan without that node", node);
+    }
+    return WEFT_ERR_OK;
+}
+
+static int find_name(const void *name, const void *at)
+{
+    return strcmp(name, *(const char *const *)at);
+}
+
+static int order_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* What a change that failed halfway has begun must not run a second time. */
+static weft_err check_running(const change *c)
+{
+    size_t n = c->o->n_running;
+    const char **name = weft_arena_array(c->arena, n + 1, sizeof *name);
+    for (size_t i = 0; i < n; i++)
+        name[i] = c->o->running[i];
+    if (n > 0)
+        qsort(name, n, sizeof *name, order_names);
+    for (uint32_t k = 0; k < c->stage.len; k++)
+        for (uint32_t i = 0; i < c->stage.at[k].n_start; i++) {
+            const char *starts = c->stage.at[k].start[i].name;
+            if (bsearch(starts, name, n, sizeof *name, find_name))
+                return weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){.item = starts},
+                                       "runs, is not of the old plan, and would start again; end "
+                                       "it, or give the plan that has it");
+        }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_reconcile(const weft_plan *from, const weft_plan *to,
                         const weft_reconcile_options *options, weft_arena *arena, weft_diag *diag,
                         weft_reconciliation *out)
@@ -60,7 +103,9 @@ weft_err weft_reconcile(const weft_plan *from, const weft_plan *to,
     memcpy(located->at, to->at, to->n * sizeof *to->at);
     c.from = old;
     c.to = new;
+    WEFT_TRY(check_lost(&c));
     WEFT_TRY(fill_change(&c, from, to, located->at, &r));
+    WEFT_TRY(check_running(&c));
     r.plan = located;
     r.stage = c.stage.at;
     r.n_stage = c.stage.len;
@@ -97,6 +142,10 @@ weft_err weft_reconcile_without(const weft_plan *from, const weft_export_options
             rest.at[rest.n++] = p;
         }
     }
+    if (rest.n == 0)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = node},
+                               "all that the plan has is on this node, so that nothing runs; make "
+                               "a plan for the rest of the fleet and export it");
     if (rest.n == from->n)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = node},
                                "the plan has nothing on this node; its nodes begin with '%s'",

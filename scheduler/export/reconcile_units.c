@@ -86,6 +86,11 @@ static change_node *add_node(change *c, const char *name, const char *type,
     return &c->node.at[c->node.len - 1];
 }
 
+static bool is_lost(const change *c, const char *node)
+{
+    return c->o->lost && strcmp(node, c->o->lost) == 0;
+}
+
 /* A node of the type with room for one more device, or a new one. */
 static change_node *find_room(change *c, const char *type, weft_fleet_slice_kind kind)
 {
@@ -99,7 +104,7 @@ static change_node *find_room(change *c, const char *type, weft_fleet_slice_kind
     for (uint32_t k = 0;; k++) {
         const char *name = weft_arena_printf(c->arena, "%s-%s-%u", c->to->o.name, type, k);
         name = weft_export__label(c->arena, name, WEFT_EXPORT_LABEL_MAX);
-        if (!find_node(c, name))
+        if (!find_node(c, name) && !is_lost(c, name))
             return add_node(c, name, type, kind);
     }
 }
@@ -144,6 +149,35 @@ static change_spare *find_spare(change *c, const char *type)
     return &c->spare.at[c->spare.len - 1];
 }
 
+/* Whether the old plan has the names of the fleet for its nodes. */
+static bool is_of_fleet(const change *c, const weft_fleet_device *row)
+{
+    for (uint32_t i = 0; i < c->from->n_worker; i++) {
+        const export_worker *w = &c->from->worker[i];
+        if (strcmp(w->type, row->type) == 0)
+            return weft_fleet__has_location(row, &w->where, c->arena);
+    }
+    return false;
+}
+
+/* A free device of a row, on a node that is split in the same way or not at all; NONE: none. */
+static uint32_t take_of_fleet(change *c, const weft_fleet_device *row, weft_fleet_slice_kind kind)
+{
+    uint32_t per = row->per_domain[WEFT_DOMAIN_NODE];
+    for (uint32_t i = 0; i < row->count; i += per) {
+        weft_location where = weft_fleet__location(row, i, c->arena);
+        const change_node *node = find_node(c, where.node);
+        if (is_lost(c, where.node) || (node && node->kind != kind))
+            continue;
+        for (uint32_t k = 0; k < per && k < NODE_GPUS_MAX && i + k < row->count; k++) {
+            where.gpu = k;
+            if (!node || !(node->gpus >> k & 1))
+                return add_place(c, row->type, kind, &where);
+        }
+    }
+    return NONE;
+}
+
 uint32_t weft_change__take_spare(change *c, const char *type, weft_fleet_slice_kind kind)
 {
     change_spare *spare = find_spare(c, type);
@@ -151,6 +185,10 @@ uint32_t weft_change__take_spare(change *c, const char *type, weft_fleet_slice_k
     if (spare->n == 0)
         return NONE;
     spare->n--;
+    const weft_fleet *fleet = c->o->problem ? c->o->problem->fleet : NULL;
+    const weft_fleet_device *row = fleet ? weft_fleet__row(fleet, type) : NULL;
+    if (row && is_of_fleet(c, row))
+        return take_of_fleet(c, row, kind);
     change_node *node = find_room(c, type, kind);
     while (node->gpus >> gpu & 1)
         gpu++;
@@ -181,7 +219,7 @@ static void count_spare(change *c)
         uint32_t old = count_devices(c->from, w->type), all = count_devices(c->to, w->type);
         if (fleet) {
             const weft_fleet_device *row = weft_fleet__row(fleet, w->type);
-            all = row ? row->count : 0;
+            all = row ? row->count - weft_fleet__count_lost(row) : 0;
         }
         spare->n = all > old ? all - old : 0;
     }
@@ -324,8 +362,11 @@ static void add_old(change *c, weft_map *by_device, weft_map *by_location)
 static uint32_t find_place(change *c, const export_worker *w)
 {
     uint32_t other = NONE;
-    if (w->where.node)
+    if (w->where.node) {
+        change_spare *of_type = find_spare(c, w->type);
+        of_type->n -= of_type->n > 0;
         return add_place(c, w->type, w->kind, &w->where);
+    }
     uint32_t spare = weft_change__take_spare(c, w->type, w->kind);
     if (spare != NONE)
         return spare;

@@ -39,6 +39,35 @@ weft_location weft_fleet__location(const weft_fleet_device *row, uint32_t i, wef
     return at;
 }
 
+bool weft_fleet__is_lost(const weft_fleet_device *row, uint32_t i)
+{
+    return row->lost_node && i / row->per_domain[WEFT_DOMAIN_NODE] == row->lost_node - 1;
+}
+
+uint32_t weft_fleet__count_lost(const weft_fleet_device *row)
+{
+    uint32_t per = row->per_domain[WEFT_DOMAIN_NODE];
+    if (!row->lost_node)
+        return 0;
+    uint32_t left = row->count - (row->lost_node - 1) * per;
+    return left < per ? left : per;
+}
+
+uint32_t weft_fleet_lose(weft_fleet_device *row, const char *node, weft_arena *arena)
+{
+    uint32_t per = row->per_domain[WEFT_DOMAIN_NODE];
+    for (uint32_t i = 0; per && i < row->count; i += per) {
+        weft_arena_mark mark = weft_arena_get_mark(arena);
+        bool found = strcmp(weft_fleet__location(row, i, arena).node, node) == 0;
+        weft_arena_reset(arena, mark);
+        if (!found)
+            continue;
+        row->lost_node = i / per + 1;
+        return weft_fleet__count_lost(row);
+    }
+    return 0;
+}
+
 static bool same(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);

@@ -154,9 +154,10 @@ static void deal_demands(const apart *a, side *s, uint32_t n)
 
 /* -- Places ------------------------------------------------------------------------------------ */
 
+/* Of a device that was lost: n, which is none. */
 static uint32_t side_of(const apart *a, const weft_fleet_device *row, uint32_t i, uint32_t n)
 {
-    return i / row->per_domain[a->level] % n;
+    return weft_fleet__is_lost(row, i) ? n : i / row->per_domain[a->level] % n;
 }
 
 static void deal_devices(const apart *a, side *s, uint32_t n)

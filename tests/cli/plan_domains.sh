@@ -43,15 +43,35 @@ expect 2 "$WEFT" simulate zone.json --prices prices.csv
 has err "--prices needs --fleet"
 expect 1 "$WEFT" simulate zone.json --lose 2s=zone-77
 has err "no such node, rack or zone"
+# A lost node of the fleet: nothing starts there, the plan that follows still survives, and what cannot is said.
+lose() { # FROM NODE DIR [FLEET]
+    expect 0 "$WEFT" reconcile set.yaml --fleet "${4:-fleet.yaml}" --from "$1" --lost "$2" --engine slurm -o "$3"
+    ! grep -q " start .* on $2:" out || die "starts on the lost node: $(grep start out)"
+    ! grep -q "\"$2\"" "$3/plan.json" || die "$3/plan.json has the lost node"
+}
+for plan in node rack zone; do
+    lose $plan.json h100-0 lost-$plan
+    plan 0 fleet.yaml set.yaml --check lost-$plan/plan.json
+    has lost-$plan/plan.json "\"survive\": \"$plan\""
+done
+lose lost-node/plan.json h100-1 lost-again
+plan 0 fleet.yaml set.yaml --check lost-again/plan.json
+sed 's/, spread: zone//' set.yaml >near.yaml
+sed 's/count: 24/count: 4/; s/, per_rack.*}/}/' fleet.yaml >two.yaml
+plan 0 two.yaml near.yaml --survive node -o two.json
+expect 0 "$WEFT" reconcile near.yaml --fleet two.yaml --from two.json --lost h100-0 --engine slurm -o lost-two
+has err "cannot serve all rates after one more failure"
+plan 0 two.yaml near.yaml --check lost-two/plan.json
+expect 1 "$WEFT" reconcile --from zone.json --plan zone.json --lost h100-0 --engine slurm -o bad
+has err "on the lost node h100-0"
 # Places that the fleet does not have are no places; two workers with one name or port are refused.
 sed 's/, per_node.*}/}/' fleet.yaml >unsaid.yaml
 plan 4 unsaid.yaml set.yaml --check node.json
 has err "place: the fleet does not say how many devices a zone has"
-sed 's/"gpu": [0-9]*/&, "worker": "weft-w", "port": 8000/' node.json >placed.json
-sed 's/"worker": "[^"]*"/"worker": "weft-a"/' placed.json >twice.json
+sed 's/"worker": "[^"]*"/"worker": "weft-a"/' lost-node/plan.json >twice.json
 expect 1 "$WEFT" export twice.json --to slurm -o twice
 has err "two workers have the same name"
-sed 's/"port": [0-9]*/"port": 65534/' placed.json >port.json
+sed 's/"port": [0-9]*/"port": 65534/' lost-node/plan.json >port.json
 expect 1 "$WEFT" export port.json --to slurm -o port
 has err "port: is out of range"
 # Wrong fleets and wishes, and a policy that cannot.

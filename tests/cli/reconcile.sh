@@ -46,7 +46,7 @@ cmp runs wanted || die "other workers run"
 grep -q '^sbatch' calls && grep -q '^scancel --me --name=' calls || die "nothing was called"
 # Folders of any name; the folder's text is no command.
 ls first/jobs | sed 's/\(.*\)\.sh/weft \1 n1 80 81/' >before
-for folder in "a b" 'x;touch hit;$(touch hit)'; do
+for folder in "a b" 'x;touch hit;$(touch hit)' -x; do
     cp before jobs
     (export PATH="$PWD/double:$PATH" WEFT_WAIT_S=5; reconcile --engine slurm -o "$folder" --apply) || exit 1
 done
@@ -90,6 +90,11 @@ sed 1d first.names | sed 's/\.sh//' >running
 expect 0 "$WEFT" reconcile --from plan.json --plan plan.json --engine slurm -o missing --running running
 has out " 1 start "
 has missing/apply.sh "sbatch \"\$here/slurm/jobs/$(head -1 first.names)\""
+# What a change that failed has begun does not start twice.
+sed -n 's/^sbatch.*jobs.\(.*\)\.sh"/\1/p' slurm/apply.sh | head -1 >>running
+expect 1 "$WEFT" reconcile --from plan.json --plan new.json --fleet fleet.yaml --engine slurm -o begun --running running
+has err "is not of the old plan, and would start again"
+expect 2 "$WEFT" reconcile --from plan.json --plan new.json --policy bestfit --engine slurm -o bad
 expect 1 "$WEFT" reconcile --from plan.json --plan new.json --engine slurm --front gateway -o bad
 has err "is no front of slurm"
 expect 2 "$WEFT" reconcile --from plan.json --plan new.json --engine podman -o bad

@@ -3,6 +3,7 @@
 #include "tools/planner/export_folder.h"
 
 #include "base/file.h"
+#include "base/map.h"
 
 #include <jansson.h>
 #include <spawn.h>
@@ -60,58 +61,107 @@ static weft_err read_running(const char *path, weft_arena *arena, weft_diag *dia
 /* Devices of a type that a plan uses. */
 static uint32_t count_devices(const weft_plan *plan, const char *type, weft_arena *arena)
 {
-    uint32_t most = 0, n = 0;
+    weft_map *seen = weft_map_create(arena);
     for (size_t i = 0; i < plan->n; i++)
-        most = plan->at[i].device > most ? plan->at[i].device : most;
-    bool *seen = weft_arena_array(arena, (size_t)most + 1, sizeof *seen);
-    for (size_t i = 0; i < plan->n; i++) {
-        if (strcmp(plan->at[i].type, type) == 0 && !seen[plan->at[i].device]) {
-            seen[plan->at[i].device] = true;
-            n++;
-        }
-    }
-    return n;
+        if (strcmp(plan->at[i].type, type) == 0)
+            weft_map_put(seen, plan->at[i].device, 1);
+    return weft_map_len(seen);
 }
 
-/* The fleet without the devices that went with the node. */
-static void shrink_fleet(const inputs *in, weft_fleet *fleet, weft_arena *arena)
+/* The fleet without the devices that went with the node. Of one whose nodes have names, the node is
+ * lost and the others keep their places; of another, there are fewer devices. */
+static void shrink_fleet(const options *o, const inputs *in, weft_fleet *fleet, weft_arena *arena)
 {
     weft_fleet_device *row = weft_arena_array(arena, fleet->n_device + 1, sizeof *row);
     size_t n = 0;
     for (size_t i = 0; i < fleet->n_device; i++) {
         row[n] = fleet->device[i];
-        uint32_t lost = count_devices(&in->from, row[n].type, arena) -
-                        count_devices(&in->rest, row[n].type, arena);
-        row[n].count -= lost < row[n].count ? lost : row[n].count;
+        if (weft_fleet_lose(&row[n], o->lost, arena) == 0) {
+            uint32_t lost = count_devices(&in->from, row[n].type, arena) -
+                            count_devices(&in->rest, row[n].type, arena);
+            row[n].count -= lost < row[n].count ? lost : row[n].count;
+        }
         n += row[n].count > 0;
     }
     fleet->device = row;
     fleet->n_device = n;
 }
 
-/* A plan of the set for the rest of the fleet: of all rates, else of as many requests as it can. */
-static weft_err plan_rest(const options *o, inputs *in, weft_arena *arena, weft_diag *diag)
+/* Plans without wishes for failure domains: any devices of those that are left, by their number. */
+static void drop_domains(const options *o, inputs *in, weft_arena *arena)
+{
+    weft_fleet_device *row = weft_arena_array(arena, in->set.fleet.n_device + 1, sizeof *row);
+    weft_demand *demand = weft_arena_array(arena, in->set.demands.n + 1, sizeof *demand);
+    size_t n = 0;
+    for (size_t i = 0; i < in->set.fleet.n_device; i++) {
+        row[n] = in->set.fleet.device[i];
+        row[n].count -= weft_fleet_lose(&row[n], o->lost, arena);
+        row[n].lost_node = 0;
+        n += row[n].count > 0;
+    }
+    for (size_t i = 0; i < in->set.demands.n; i++) {
+        demand[i] = in->set.demands.at[i];
+        demand[i].spread = WEFT_DOMAIN_NONE;
+    }
+    in->set.fleet.device = row;
+    in->set.fleet.n_device = n;
+    in->set.demands.at = demand;
+    in->set.problem.rules.survive = WEFT_DOMAIN_NONE;
+}
+
+static bool asks_for_domains(const inputs *in)
+{
+    bool asks = in->set.problem.rules.survive != WEFT_DOMAIN_NONE;
+    for (size_t i = 0; i < in->set.demands.n && !asks; i++)
+        asks = in->set.demands.at[i].spread != WEFT_DOMAIN_NONE;
+    return asks;
+}
+
+/* Plans; an INFEASIBLE says nothing. */
+static weft_err try_plan(const options *o, inputs *in, weft_arena *arena, weft_diag *diag)
 {
     const weft_policy *policy = weft_policy_find(o->policy);
-    in->set_options = (weft_plan_options){.set = o->set, .fleet = o->fleet, .policy = o->policy};
-    in->set_options.rules = in->from.rules;
-    in->set_options.goal = in->from.goal;
-    in->set_options.pipeline.run.verify = WEFT_VERIFY_OFF;
-    WEFT_TRY(weft_tool_plan_inputs(&in->set_options, arena, diag, &in->set));
-    shrink_fleet(in, &in->set.fleet, arena);
-    in->set.problem.previous = &in->rest;
     weft_diag *own = weft_diag_create();
     if (!own)
         return WEFT_ERR_NOMEM;
     weft_err err = weft_tool_plan_decide(policy, &in->set.problem, arena, own, &in->to);
     weft_diag_destroy(own);
+    return err == WEFT_ERR_OK || err == WEFT_ERR_INFEASIBLE
+               ? err
+               : weft_tool_plan_decide(policy, &in->set.problem, arena, diag, &in->to);
+}
+
+/* A plan of the set for the rest of the fleet: of all rates, apart as the set and the old plan want
+ * it, else anywhere, else of as many requests as it can. */
+static weft_err plan_rest(const options *o, inputs *in, weft_arena *arena, weft_diag *diag)
+{
+    const weft_where where = {.item = o->lost};
+    in->set_options = (weft_plan_options){.set = o->set, .fleet = o->fleet, .policy = o->policy};
+    in->set_options.rules = in->from.rules;
+    in->set_options.goal = in->from.goal;
+    in->set_options.pipeline.run.verify = WEFT_VERIFY_OFF;
+    WEFT_TRY(weft_tool_plan_inputs(&in->set_options, arena, diag, &in->set));
+    shrink_fleet(o, in, &in->set.fleet, arena);
+    in->fleet = in->set.fleet;
+    in->set.problem.previous = &in->rest;
+    bool apart = asks_for_domains(in);
+    if (!apart)
+        drop_domains(o, in, arena);
+    weft_err err = try_plan(o, in, arena, diag);
+    if (err == WEFT_ERR_INFEASIBLE && apart) {
+        weft_diag_warn(diag, where,
+                       "what is left cannot serve all rates after one more failure; the plan does "
+                       "not ask for it");
+        drop_domains(o, in, arena);
+        err = try_plan(o, in, arena, diag);
+    }
     if (err == WEFT_ERR_INFEASIBLE) {
-        weft_diag_warn(diag, (weft_where){.item = o->lost},
+        weft_diag_warn(diag, where,
                        "what is left cannot serve all rates; the plan serves what it can");
         in->set.problem.goal = WEFT_GOAL_GOODPUT;
-        err = weft_tool_plan_decide(policy, &in->set.problem, arena, diag, &in->to);
+        err = weft_tool_plan_decide(weft_policy_find(o->policy), &in->set.problem, arena, diag,
+                                    &in->to);
     }
-    in->fleet = in->set.fleet;
     in->of_to = in->set.demands;
     return err;
 }
@@ -127,7 +177,7 @@ static weft_err read_inputs(options *o, inputs *in, weft_arena *arena, weft_diag
     if (o->fleet && !o->set)
         WEFT_TRY(weft_fleet_load(o->fleet, arena, diag, &in->fleet));
     if (o->fleet && !o->set && o->lost)
-        shrink_fleet(in, &in->fleet, arena);
+        shrink_fleet(o, in, &in->fleet, arena);
     WEFT_TRY(o->plan ? weft_tool_export_plan(o->plan, arena, diag, &in->to, &in->of_to)
                      : plan_rest(o, in, arena, diag));
     o->export.o.demands = &in->of_to;
@@ -240,7 +290,8 @@ static weft_err write_folder(const options *o, const inputs *in, const weft_reco
 /* Runs the commands; their output is that of this program. */
 static weft_err run_script(const options *o, weft_arena *arena, weft_diag *diag)
 {
-    char *path = weft_arena_printf(arena, "%s/apply.sh", o->output);
+    char *path =
+        weft_arena_printf(arena, "%s%s/apply.sh", o->output[0] == '-' ? "./" : "", o->output);
     char *argv[] = {"sh", path, NULL};
     pid_t pid;
     int status = 0;
@@ -265,6 +316,7 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
                                   .engine = o->engine,
                                   .front = o->front,
                                   .move_s = o->move_s,
+                                  .lost = o->lost,
                                   .dip = o->dip};
     if (o->running)
         WEFT_TRY(read_running(o->running, arena, diag, &how));
@@ -299,6 +351,9 @@ static int parse(int argc, char **argv, options *o)
         return weft_tool_usage(verb, o->plan
                                          ? "--plan excludes a set file"
                                          : "--plan NEW.json is needed, or a set file and --lost");
+    if (o->plan && o->policy)
+        return weft_tool_usage(verb, "--policy is for a set file and --lost, not for --plan");
+    o->policy = o->policy ? o->policy : weft_policy_find("weft") ? "weft" : "bestfit";
     if (o->set && (!o->lost || !o->fleet))
         return weft_tool_usage(verb, "a set file goes with --fleet FILE and --lost NODE");
     if (!weft_policy_find(o->policy))
@@ -310,7 +365,7 @@ static int parse(int argc, char **argv, options *o)
 
 static int run_reconcile(int argc, char **argv)
 {
-    options o = {.policy = weft_policy_find("weft") ? "weft" : "bestfit", .move_s = 30};
+    options o = {.move_s = 30};
     int code = parse(argc, argv, &o);
     if (code >= 0)
         return code;
