@@ -160,8 +160,9 @@ static int order_wishes(const void *a, const void *b)
     return (p->new > q->new) - (p->new < q->new);
 }
 
+/* taken: by holder that is the first of its work, how many from there on have partners by now. */
 static wish find_best(const devices *old, const devices *new, uint32_t k, const holder *h,
-                      uint32_t n)
+                      uint32_t n, uint32_t *taken)
 {
     wish best = {.old = NONE, .new = k};
     const device *d = &new->at[k];
@@ -169,7 +170,13 @@ static wish find_best(const devices *old, const devices *new, uint32_t k, const 
         if (g > 0 && d->group[g] == d->group[g - 1])
             continue;
         uint32_t from = find_holder(h, n, d->group[g]);
-        for (uint32_t i = from; i < n && i < from + CANDIDATES && h[i].group == d->group[g]; i++) {
+        uint32_t i = from + taken[from];
+        while (i < n && h[i].group == d->group[g] && old->at[h[i].device].partner != NONE)
+            i++;
+        taken[from] = i - from;
+        for (uint32_t end = i + CANDIDATES; i < n && i < end && h[i].group == d->group[g]; i++) {
+            if (old->at[h[i].device].partner != NONE)
+                continue;
             uint32_t common = count_common(&old->at[h[i].device], d);
             if (common > best.common || (common == best.common && h[i].device < best.old))
                 best = (wish){common, h[i].device, k};
@@ -178,23 +185,30 @@ static wish find_best(const devices *old, const devices *new, uint32_t k, const 
     return best;
 }
 
-static bool pair_round(devices *old, devices *new, holder *h, wish *w)
+/* Of devices that look for the same old one, the others take another that is as good, so that
+ * thousands of equal devices need few rounds. */
+static bool pair_round(devices *old, devices *new, holder *h, wish *w, uint32_t *taken)
 {
     uint32_t n_holder = list_holders(old, h), n = 0;
+    memset(taken, 0, (n_holder + 1) * sizeof *taken);
     bool any = false;
     for (uint32_t k = 0; k < new->n &&n_holder > 0; k++) {
-        wish one =
-            new->at[k].partner == NONE ? find_best(old, new, k, h, n_holder) : (wish){.old = NONE};
+        wish one = new->at[k].partner == NONE ? find_best(old, new, k, h, n_holder, taken)
+                                              : (wish){.old = NONE};
         if (one.old != NONE)
             w[n++] = one;
     }
     if (n > 0)
         qsort(w, n, sizeof *w, order_wishes);
-    for (uint32_t i = 0; i < n; i++)
-        if (old->at[w[i].old].partner == NONE) {
-            pair(old, w[i].old, new, w[i].new);
-            any = true;
-        }
+    for (uint32_t i = 0; i < n; i++) {
+        wish one = w[i];
+        if (old->at[one.old].partner != NONE)
+            one = find_best(old, new, one.new, h, n_holder, taken);
+        if (one.old == NONE || one.common < w[i].common)
+            continue;
+        pair(old, one.old, new, one.new);
+        any = true;
+    }
     return any;
 }
 
@@ -204,8 +218,9 @@ uint32_t *weft_change__match(const change *c)
     uint32_t *out = weft_arena_array(c->arena, c->to->n_worker + 1, sizeof *out);
     holder *h = weft_arena_array(c->arena, c->from->n_worker + 1, sizeof *h);
     wish *w = weft_arena_array(c->arena, new.n + 1, sizeof *w);
+    uint32_t *taken = weft_arena_array(c->arena, c->from->n_worker + 1, sizeof *taken);
     pair_equal(&old, &new, c->arena);
-    while (pair_round(&old, &new, h, w))
+    while (pair_round(&old, &new, h, w, taken))
         ;
     for (uint32_t k = 0; k < new.n; k++)
         for (uint32_t i = 0; i < new.at[k].n; i++)
