@@ -42,6 +42,9 @@ refused() {
 head='device,price_per_hour,date,source\n'
 refused '' "column 'device' is missing"
 refused 'device,price_per_hour,date\n' "column 'source' is missing"
+refused 'device,device,price_per_hour,date,source\nt4,h100,1,2026-05,x\n' "column 'device': stands twice"
+refused "${head}t4,1,2026-13,x\n" "column 'date'"
+refused "${head}t4,1,2026-05-32,x\n" "column 'date'"
 refused "${head}z80,1,2026-05,x\n" "bad.csv:2: column 'device': unknown device 'z80'"
 refused "${head}t4,1,2026-05,x\nT4,2,2026-05,x\n" "bad.csv:3: column 'device': stands twice: 't4'"
 for wrong in 0 -1 nan inf 1x 1e7; do

@@ -28,8 +28,11 @@ static weft_err read_header(weft_csv *rows, weft_diag *diag, int at[COLUMNS])
     WEFT_TRY(weft_csv_next(rows, diag, &more));
     for (size_t i = 0; more && i < rows->n_field; i++)
         for (size_t c = 0; c < COLUMNS; c++)
-            if (strcmp(rows->field[i], column_names[c]) == 0)
+            if (strcmp(rows->field[i], column_names[c]) == 0) {
+                if (at[c] >= 0)
+                    return refuse(rows, diag, column_names[c], "stands twice:", column_names[c]);
                 at[c] = (int)i;
+            }
     for (size_t c = 0; c < COLUMNS; c++)
         if (at[c] < 0)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = rows->where.file},
@@ -47,7 +50,10 @@ static bool is_date(const char *text)
     for (size_t i = 0; i < len; i++)
         if (form[i] == '-' ? text[i] != '-' : text[i] < '0' || text[i] > '9')
             return false;
-    return true;
+    int month = (text[5] - '0') * 10 + text[6] - '0', day = 1;
+    if (len == strlen(form))
+        day = (text[8] - '0') * 10 + text[9] - '0';
+    return month >= 1 && month <= 12 && day >= 1 && day <= 31;
 }
 
 static weft_err read_row(const weft_csv *rows, const int at[COLUMNS], weft_arena *arena,
