@@ -121,6 +121,28 @@ static void put_apps(const weft_router *router, weft_buf *out)
     }
 }
 
+/* What measured times decided, by program of several models or lengths, and worker. */
+static void put_together(const weft_router *router, weft_buf *out)
+{
+    static const struct {
+        const char *name, *type, *help;
+    } family[] = {
+        {"weft_together_gain", "gauge", "Time of requests apart by that together, 0: not measured"},
+        {"weft_apart_total", "counter", "Choices to run requests apart, which was faster"},
+        {"weft_together_trials_total", "counter", "Choices of the slower way, to measure it"}};
+    weft_together t;
+    for (uint32_t k = 0; k < 3 && weft_router__together(router, 0, &t); k++) {
+        weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", family[k].name, family[k].help,
+                        family[k].name, family[k].type);
+        for (uint32_t i = 0; weft_router__together(router, i, &t); i++) {
+            weft_buf_printf(out, "%s{program=\"%s\",worker=\"%u\"} ", family[k].name, t.program,
+                            t.worker);
+            weft_buf_put_f64(out, k == 0 ? t.gain : (double)(k == 1 ? t.apart : t.trials));
+            weft_buf_puts(out, "\n");
+        }
+    }
+}
+
 static void put_server(const weft_router *router, weft_buf *out)
 {
     put_apps(router, out);
@@ -145,6 +167,7 @@ static void put_server(const weft_router *router, weft_buf *out)
                     "# TYPE weft_packed_executions_total counter\n"
                     "weft_packed_executions_total %llu\n",
                     (unsigned long long)weft_router__packed_executions(router));
+    put_together(router, out);
 }
 
 bool weft_metrics__write_part(const weft_router *router, bool nv_names, weft_list_place *at,

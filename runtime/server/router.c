@@ -257,6 +257,23 @@ static int64_t drop_late(router_model *m, int64_t most, uint64_t now_ns, weft_re
     return m->head ? choice.most : 0;
 }
 
+/* The requests of the batches that were taken wait again. */
+static void put_back(weft_router *router, router_worker *w)
+{
+    for (uint32_t k = 0; k < w->n_part; k++)
+        weft_batch__put_back(&router->model[w->part[k].model], &w->part[k]);
+    w->n_part = 0;
+}
+
+/* Whether the packed batch that was taken should run; if not, its requests go back. */
+static bool keep_packed(weft_router *router, router_worker *w)
+{
+    if (weft_gain__keeps_packed(router, w))
+        return true;
+    put_back(router, w);
+    return false;
+}
+
 /* Takes a packed batch of the model's family, or of the model if its requests differ in length.
  * false: neither. */
 static bool take_packed(weft_router *router, router_worker *w, const joint_query *query,
@@ -265,12 +282,14 @@ static bool take_packed(weft_router *router, router_worker *w, const joint_query
     router_model *m = &router->model[query->must];
     w->packed = m->family;
     w->n_part = m->family ? m->family->n_part : 0;
-    if (m->family && weft_batch__take_family(m->family, query, router->model, w->part))
+    if (m->family && weft_batch__take_family(m->family, query, router->model, w->part) &&
+        keep_packed(router, w))
         return true;
     w->packed = m->packed;
     w->n_part = 1;
     w->part[0] = (router_batch){.model = query->must, .sent_ns = query->now_ns};
-    return m->packed && weft_batch__take_packed(m->packed, m, most, &w->part[0]);
+    return m->packed && weft_batch__take_packed(m->packed, m, most, &w->part[0]) &&
+           keep_packed(router, w);
 }
 
 /* Takes a batch of the model for the worker, a packed one if its requests differ in length, and, by
@@ -297,6 +316,10 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
     }
     w->packed = NULL;
     w->joint = weft_joint__find(&w->bundle->joints, &query, part);
+    if (!w->joint || !weft_gain__keeps_joint(router, w, part)) {
+        w->joint = NULL;
+        part[0] = (joint_part){.rows = most};
+    }
     w->n_part = w->joint ? w->joint->program->n_part : 1;
     for (uint32_t k = 0; k < w->n_part; k++) {
         uint32_t at = w->joint ? w->joint->first + w->joint->program->part[k].program : model;
@@ -306,6 +329,16 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
         if (w->part[k].n > 0)
             weft_admission__charge(router, &router->model[at], w->part[k].padded_rows);
     }
+    if (w->gain && !w->joint)
+        w->size = weft_gain__size(m, w->part[0].request[0], w->part[0].rows);
+}
+
+/* The program that the worker's batches run by. */
+static const weft_bundle_program *program_of(const weft_router *router, const router_worker *w)
+{
+    return w->packed  ? w->packed
+           : w->joint ? w->joint->program
+                      : router->model[w->part[0].model].program;
 }
 
 static void send_message(weft_router *router, router_worker *w, const weft_bundle_program *program,
@@ -316,29 +349,16 @@ static void send_message(weft_router *router, router_worker *w, const weft_bundl
     weft_worker__send(&w->process, message);
 }
 
-/* There is no memory for the message: the requests wait for the next turn. */
-static void put_back(weft_router *router, router_worker *w)
-{
-    for (uint32_t k = 0; k < w->n_part; k++)
-        weft_batch__put_back(&router->model[w->part[k].model], &w->part[k]);
-    w->n_part = 0;
-}
-
 static void send_batches(weft_router *router, router_worker *w)
 {
     weft_wire_out message;
-    if (w->packed) {
-        if (weft_batch__compose_packed(w->packed, w->part, w->places, &message))
-            send_message(router, w, w->packed, &message);
-        else
-            put_back(router, w);
-    } else if (weft_batch__compose(router->model, w->part, w->n_part,
-                                   w->joint ? w->joint->empty : NULL, &message))
-        send_message(router, w,
-                     w->joint ? w->joint->program : router->model[w->part[0].model].program,
-                     &message);
+    bool composed = w->packed ? weft_batch__compose_packed(w->packed, w->part, w->places, &message)
+                              : weft_batch__compose(router->model, w->part, w->n_part,
+                                                    w->joint ? w->joint->empty : NULL, &message);
+    if (composed)
+        send_message(router, w, program_of(router, w), &message);
     else
-        put_back(router, w);
+        put_back(router, w); /* no memory: for the next turn */
 }
 
 /* Makes the worker prepare a combination of sizes. */
@@ -449,6 +469,9 @@ static void count_execution(router_worker *w)
     w->router->joint_executions += n > 1;
     w->router->joint_rows += n > 1 ? rows : 0;
     w->router->packed_executions += w->packed != NULL;
+    if (w->gain && w->size > 0)
+        weft_gain__learn(weft_gain__of(w, program_of(w->router, w)), w->size,
+                         (double)(weft_clock__now_ns() - w->part[0].sent_ns));
 }
 
 static void on_answer(void *user, const weft_wire_head *head, const weft_wire_tensor *tensor,

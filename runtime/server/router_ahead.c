@@ -101,4 +101,5 @@ void weft_router__advance(router_worker *w, uint64_t now_ns)
     w->part[0].sent_ns = now_ns;
     w->joint = NULL;
     w->packed = NULL;
+    w->size = 0; /* only models that run with no other are sent ahead */
 }

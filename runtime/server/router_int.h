@@ -5,6 +5,7 @@
  *   admission.c         which requests can be answered in time
  *   worker_channel.c    messages through the memory shared with a worker
  *   worker_process.c    process and socket of a worker; reports by events, knows no requests
+ *   router_gain.c       whether running together is faster, by measured times
  *   router_joint.c      which models of a joint program run together
  *   router_apps.c       which variant of an app answers a request
  *   router_models.c     bundles, their models, versions and weights
@@ -282,6 +283,8 @@ void weft_router__watch_channels(weft_router *router);
 /* The packed program of a model, or that of its family; NULL: there is none. */
 const weft_bundle_program *weft_batch__find_packed(const weft_bundle *bundle, uint32_t model,
                                                    bool family);
+/* The smallest bucket of at least `rows` rows; 0: none. */
+int64_t weft_batch__packed_bucket(const weft_bundle_program *packed, int64_t rows);
 /* Numbers in the array of places of a run. */
 size_t weft_batch__count_places(const weft_bundle_program *packed);
 /* Takes requests with at most `most` sequences from the head of the queue. false: none, because
@@ -302,6 +305,39 @@ bool weft_batch__compose_packed(const weft_bundle_program *packed, const router_
 void weft_batch__give_packed(const weft_bundle_program *packed, router_batch *batch,
                              const weft_wire_tensor *tensor, uint32_t n_tensor,
                              const uint8_t *payload);
+
+/* -- Measured times (router_gain.c) ----------------------------------------------------------- */
+
+enum { GAIN_SIZES = 64 };
+
+/* Running means of runs of nearly equal sizes. */
+typedef struct gain_time {
+    double size, time_ns;
+    uint32_t n; /* of these runs, up to a limit */
+} gain_time;
+
+/* What was chosen at a size. */
+typedef struct gain_choice {
+    bool apart;
+    uint32_t n, since; /* choices, up to a limit; since the last trial of the other way */
+} gain_choice;
+
+/* What is known of a program on a worker; the choices are of programs of several models or lengths.
+ */
+typedef struct router_gain {
+    gain_time time[GAIN_SIZES];
+    gain_choice choice[GAIN_SIZES];
+    double gain; /* running mean of the time apart by that together; 0: not known */
+    uint64_t n_apart, n_trial;
+} router_gain;
+
+/* A run of this size, in elements or rows, took so long. */
+void weft_gain__learn(router_gain *gain, int64_t size, double took_ns);
+/* The expected time of a run; 0: not known. */
+double weft_gain__time(const router_gain *gain, int64_t size);
+/* Whether requests run together by this program, at this size. `apart_ns`: what they would take
+ * apart; 0: not known. */
+bool weft_gain__choose(router_gain *gain, int64_t size, double apart_ns);
 
 /* -- Joint programs (router_joint.c) -------------------------------------------------------- */
 
@@ -339,7 +375,9 @@ typedef struct router_worker {
     int64_t *most;                     /* by model: rows of a batch at most */
     router_joint *joint;               /* NULL: one model's own program, or its packed one */
     const weft_bundle_program *packed; /* of the model or its family; NULL: not packed */
-    int64_t *places;                   /* positions, starts and parts of the packed batch */
+    router_gain *gain;      /* by program of the bundle; NULL: it has no joint ones; owned */
+    int64_t size;           /* of the run, for its measured time; 0: that is not needed */
+    int64_t *places;        /* positions, starts and parts of the packed batch */
     bool prepares;          /* prepares the sizes `prepare_in` of the joint program; no batch */
     uint64_t prepare_by_ns; /* after this time it counts as hung */
     weft_wire_tensor *prepare_in;
@@ -366,6 +404,16 @@ typedef struct joint_query {
     double delay_us; /* see weft_batch__is_due */
     uint64_t now_ns;
 } joint_query;
+
+/* What the worker has measured of a program of its bundle, which has joint ones. */
+router_gain *weft_gain__of(const router_worker *worker, const weft_bundle_program *program);
+/* Elements of the first input of so many rows like the request's, as the model runs them. */
+int64_t weft_gain__size(const router_model *model, const weft_request *request, int64_t rows);
+/* Whether the packed batch that the worker has, or the sizes that were selected of its joint
+ * program, should run; sets the worker's `size`. */
+bool weft_gain__keeps_packed(const weft_router *router, router_worker *worker);
+bool weft_gain__keeps_joint(const weft_router *router, router_worker *worker,
+                            const joint_part *part);
 
 /* The joint programs of a bundle. */
 typedef struct joint_set {

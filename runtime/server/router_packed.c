@@ -40,8 +40,7 @@ static int64_t most_sequences(const weft_bundle_program *p)
     return type_of(p, &p->input[count_inputs(p) + 1])->dim[0];
 }
 
-/* The smallest bucket of at least `rows` rows; 0: none. */
-static int64_t find_bucket(const weft_bundle_program *p, int64_t rows)
+int64_t weft_batch__packed_bucket(const weft_bundle_program *p, int64_t rows)
 {
     int64_t best = 0;
     for (uint32_t i = 0; i < p->n_bucket; i++) {
@@ -121,7 +120,7 @@ typedef struct room {
 /* Sequences of padding behind `rows` rows: none is longer than one of a request. */
 static int64_t count_padding(const room *x, int64_t rows, int64_t longest)
 {
-    int64_t bucket = find_bucket(x->p, rows);
+    int64_t bucket = weft_batch__packed_bucket(x->p, rows);
     return (bucket - rows + longest - 1) / longest;
 }
 
@@ -167,7 +166,7 @@ bool weft_batch__take_packed(const weft_bundle_program *p, router_model *model, 
     }
     for (uint32_t i = 0; differ && i < x.requests; i++)
         move(p, model, model->head, batch);
-    batch->packed_rows = differ ? find_bucket(p, x.rows) : 0;
+    batch->packed_rows = differ ? weft_batch__packed_bucket(p, x.rows) : 0;
     return differ;
 }
 
@@ -217,7 +216,7 @@ bool weft_batch__take_family(const weft_bundle_program *p, const joint_query *q,
         move(p, m, r, &batch[k]);
     }
     for (uint32_t k = 0; k < p->n_part; k++)
-        batch[k].packed_rows = find_bucket(p, x.rows);
+        batch[k].packed_rows = weft_batch__packed_bucket(p, x.rows);
     return true;
 }
 

@@ -153,8 +153,10 @@ static weft_err allocate_worker(const weft_router *router, const weft_bundle *b,
     w->ahead = calloc(parts, sizeof *w->ahead);
     w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
     w->places = calloc(places + 1, sizeof *w->places);
-    bool ok =
-        w->serves && w->most && w->part && w->answered && w->ahead && w->prepare_in && w->places;
+    if (b->n_joint > 0)
+        w->gain = calloc((size_t)b->n_program + b->n_joint, sizeof *w->gain);
+    bool ok = w->serves && w->most && w->part && w->answered && w->ahead && w->prepare_in &&
+              w->places && (w->gain || b->n_joint == 0);
     return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
@@ -204,4 +206,5 @@ void weft_router__close_worker(router_worker *w)
     free(w->ahead);
     free(w->prepare_in);
     free(w->places);
+    free(w->gain);
 }

@@ -127,6 +127,26 @@ uint64_t weft_router__packed_executions(const weft_router *router)
     return router->packed_executions;
 }
 
+bool weft_router__together(const weft_router *router, uint32_t i, weft_together *out)
+{
+    for (uint32_t k = 0; k < router->n_worker; k++) {
+        const router_worker *w = &router->worker[k];
+        const weft_bundle *b = w->bundle ? w->bundle->bundle : NULL;
+        if (!b || i >= b->n_joint) {
+            i -= b ? b->n_joint : 0;
+            continue;
+        }
+        const router_gain *g = &w->gain[b->n_program + i];
+        *out = (weft_together){.program = b->program[b->n_program + i].name,
+                               .worker = k,
+                               .gain = g->gain,
+                               .apart = g->n_apart,
+                               .trials = g->n_trial};
+        return true;
+    }
+    return false;
+}
+
 uint64_t weft_router__joint_rows(const weft_router *router)
 {
     return router->joint_rows;

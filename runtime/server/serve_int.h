@@ -528,6 +528,16 @@ uint64_t weft_router__restarts(const weft_router *router);
 uint64_t weft_router__joint_executions(const weft_router *router);
 uint64_t weft_router__joint_rows(const weft_router *router);
 uint64_t weft_router__packed_executions(const weft_router *router);
+/* What the times of a program that runs several models or lengths at once decided, on a worker
+ * (router_gain.c). */
+typedef struct weft_together {
+    const char *program;
+    uint32_t worker;        /* number */
+    double gain;            /* time apart by that together; 0: not known */
+    uint64_t apart, trials; /* choices to run apart; choices of the other way, to measure it */
+} weft_together;
+/* The i-th such program; false: there are fewer. */
+bool weft_router__together(const weft_router *router, uint32_t i, weft_together *out);
 
 /* Checks the types and dims of the request and queues it, or ends it with an error: `done` may be
  * called inside. */

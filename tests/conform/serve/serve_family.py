@@ -4,6 +4,7 @@ each model gives alone, for requests of several sequences and for one of the out
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -53,7 +54,7 @@ def check_refused(server):
         assert status == 400, (length, status, got)
 
 
-with Server("--max-queue-delay", "3ms") as server:
+with Server("--always-together", "--max-queue-delay", "3ms") as server:
     rng = random.Random(5)
     requests = [make_request(rng) for _ in range(150)]
     want = [ask(server, *r) for r in requests]
@@ -64,4 +65,11 @@ with Server("--max-queue-delay", "3ms") as server:
     for i in range(len(graphs)):
         _, stats = server.get(f"/v2/models/m{i}/stats")
         assert stats["model_stats"][0]["inference_stats"]["success"]["count"] > 0, stats
+# By measured times some run together and some apart, batches that were composed are undone: the answers are the same.
+with Server("--max-queue-delay", "3ms") as server:
+    for _ in range(2):
+        ask_at_once(requests, want, lambda *request: ask(server, *request), lambda: check_refused(server))
+    text = server.request("GET", "/metrics", port=server.metrics)[2].decode()
+    apart = [line for line in text.splitlines() if re.match(r'weft_(apart|together_trials)_total{.*packed"', line)]
+    assert len(apart) >= 2 and sum(int(line.split()[1]) for line in apart) > 0, apart
 print("ok")

@@ -49,7 +49,7 @@ def check_refused(server):
         assert status == code or length == 0, (length, status, got)
 
 
-with Server("--max-queue-delay", "3ms") as server:
+with Server("--always-together", "--max-queue-delay", "3ms") as server:
     rng = random.Random(5)
     requests = [make_request(rng.choice(list(SHORT)), rng) for _ in range(120)]
     want = [ask(server, *r) for r in requests]

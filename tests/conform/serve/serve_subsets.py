@@ -54,7 +54,7 @@ def load(server, models):
     return joint
 
 
-with Server() as server:
+with Server("--always-together") as server:
     for n in (1, 2, 3):
         for models in itertools.combinations(SIBLINGS, n):
             joint = load(server, models)
@@ -77,7 +77,7 @@ def write_plan(path, *slices):
 
 if len(os.sched_getaffinity(0)) >= 2:
     write_plan("plan.json", "digits+parity", "size")
-    with Server("plan.json") as server:
+    with Server("plan.json", "--always-together") as server:
         assert load(server, ("digits", "parity", "size")) > 0
         assert load(server, ("digits", "size")) == 0
         # The plan places three of the bundle's models here: the server is ready for these.
