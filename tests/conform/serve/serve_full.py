@@ -14,7 +14,7 @@ from serving import EXAMPLES, WEFT, Server, check_images, digits, skip, wait_unt
 if len(os.sched_getaffinity(0)) < 2:
     skip("fewer than two CPUs")
 os.mkdir("disk")
-if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", "disk"], stderr=subprocess.PIPE).returncode != 0:
+if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", "disk"], stderr=subprocess.PIPE).returncode != 0:
     skip("no file system may be mounted here")
 KEYS = {"m": "digits_cnn", "q": "digits_attn"}
 x, _ = digits()
