@@ -324,6 +324,10 @@ static weft_err compile_repository(options *o, weft_arena *arena, weft_diag *dia
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "is compiled at each start, so there is no --state to keep; compile "
                                "it by weft compile, and serve the bundle");
+    if (o->serve.require_signature)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, where,
+                               "is compiled at each start, so there is no bundle to sign; compile "
+                               "it by weft compile, sign the bundle, and serve it");
     if (o->serve.n_bundle == BUNDLES_MAX)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "more than %d bundles", BUNDLES_MAX);
     WEFT_TRY(weft_triton_begin(folder, arena, diag, &bundle, out));
