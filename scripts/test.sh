@@ -45,6 +45,7 @@ build clang
 # nothing of Weft (release).
 asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-print_suppressions=0:suppressions=$root/tests/support/lsan.supp}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 run_tests asan --label-exclude '^(slow|bench|lint|regress|release)$'
 run_tests ci

@@ -76,7 +76,7 @@ class State:
 def environment(fault, state):
     return dict(os.environ, WEFT_FAULT=fault, WEFT_FAULT_STATE=state.path, WEFT_FAULT_IN=LIBRARIES,
                 TMPDIR=".", ASAN_OPTIONS="exitcode=99:allocator_may_return_null=1",
-                LSAN_OPTIONS=f"exitcode=99:print_suppressions=0:suppressions={HERE}/lsan.supp",
+                LSAN_OPTIONS=f"exitcode=99:print_suppressions=0:suppressions={HERE}/../support/lsan.supp",
                 UBSAN_OPTIONS="print_stacktrace=1")
 
 
