@@ -222,6 +222,13 @@ static bool rule_rows(const view *v, spread *at)
     return rule_first(v, at) && at->axis == 0;
 }
 
+/* Rows are told apart by the part of the batch to which they belong: it must be the outermost axis,
+ * and all of operand 0's rows must have it. */
+static bool rule_outermost(const view *v, spread *at)
+{
+    return rule_rows(v, at) && at->outer == 1;
+}
+
 /* Images: everything but axis 0 may mix. Operands from 3 on are those of the epilogue. */
 static bool rule_images(const view *v, spread *at)
 {
@@ -601,7 +608,7 @@ static spread spread_node(const view *v)
         if (v->in[i].kind == WEFT_SPREAD_MIXED)
             return mixed;
     if (!v->first) {
-        if (op->traits & WEFT_T_RANDOM)
+        if (op->traits & WEFT_T_RANDOM || op->batch == WEFT_BATCH_OUTERMOST)
             return mixed;
         if ((op->traits & WEFT_T_FILL) && type_mentions(a, v->out))
             return spread_fill(v, op);

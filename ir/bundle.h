@@ -33,7 +33,7 @@ typedef struct weft_bundle_weight {
     uint64_t bytes;
     uint64_t checksum; /* reader: as stored; writer: computed */
     const char *name;  /* "model:initialiser" of the first user */
-    uint32_t n_users;  /* models that use it */
+    uint32_t n_users;  /* models and adapters that use it */
 } weft_bundle_weight;
 
 typedef struct weft_bundle_value {
@@ -373,6 +373,28 @@ typedef struct weft_bundle_program {
     weft_profile profile;
 } weft_bundle_program;
 
+/* A GEMM of a program to which adapters may add: its name in their files, and its sizes. */
+typedef struct weft_bundle_site {
+    const char *name;
+    int64_t k, n;
+} weft_bundle_site;
+
+/* What an adapter adds at a site: (x a^T) b. */
+typedef struct weft_bundle_factor {
+    const char *site;
+    uint32_t a, b; /* weights of f32: [rank, k] and [rank, n] */
+} weft_bundle_factor;
+
+enum { WEFT_ADAPTER_NAME_MAX = 128 };
+
+/* An adapter (LoRA) of a model. */
+typedef struct weft_bundle_adapter {
+    const char *name; /* differs from those of the model's other adapters */
+    uint32_t program; /* index of the model's own */
+    const weft_bundle_factor *factor;
+    uint32_t n_factor;
+} weft_bundle_adapter;
+
 /* A task that each of its variants can do: requests name the app. */
 typedef struct weft_bundle_variant {
     uint32_t program; /* index of the model's own */
@@ -404,6 +426,8 @@ typedef struct weft_bundle {
     uint32_t n_body;
     const weft_bundle_app *app; /* requests name models and apps, in this order */
     uint32_t n_app;
+    const weft_bundle_adapter *adapter;
+    uint32_t n_adapter;
     /* For GPUs: architectures of machine code, images of every module, kernels. */
     const char *const *arch;
     uint32_t n_arch;
@@ -445,13 +469,18 @@ WEFT_MUST_USE weft_err weft_bundle_check_weight(const weft_bundle *bundle, uint3
  * launches, stands before its program, has ports that do not fit, or bodies nest too deep. `launch`
  * arrays are written to. */
 WEFT_MUST_USE weft_err weft_bundle_link(weft_bundle *bundle, weft_diag *diag);
-/* users[w - 1]: number of models that use weight w, themselves or in a body. After
+/* users[w - 1]: number of models that use weight w, themselves or in a body, and of adapters. After
  * weft_bundle_link; scratch memory from `arena`. */
 void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint32_t *users);
 /* bytes[i]: of the weights that model i uses, shared ones too, and of its largest bucket. `marked`:
  * zeros, one for each weight. After weft_bundle_link. */
 void weft_bundle_count_memory(const weft_bundle *bundle, uint32_t *marked, uint64_t *bytes);
 const weft_bundle_program *weft_bundle_find(const weft_bundle *bundle, const char *model);
+/* The sites of a program, each name once, in `arena`; returns their number. */
+uint32_t weft_bundle_sites(const weft_bundle_program *program, weft_arena *arena,
+                           const weft_bundle_site **out);
+/* Number, from 1, of the model's adapter in the bundle's list; 0: there is none of that name. */
+uint32_t weft_bundle_find_adapter(const weft_bundle *bundle, uint32_t program, const char *name);
 /* What requests may name: the i-th model or, after the models, the face of an app. */
 uint32_t weft_bundle_faces(const weft_bundle *bundle);
 const weft_bundle_program *weft_bundle_face(const weft_bundle *bundle, uint32_t i);

@@ -189,6 +189,16 @@ static uint64_t count_program(const weft_bundle *b, uint32_t program, uint32_t m
     return bytes;
 }
 
+static void count_adapter(const weft_bundle_adapter *a, uint32_t mark, uint32_t *marked,
+                          uint32_t *users)
+{
+    for (uint32_t i = 0; i < 2 * a->n_factor; i++) {
+        uint32_t w = i % 2 ? a->factor[i / 2].b : a->factor[i / 2].a;
+        users[w - 1] += marked[w - 1] != mark;
+        marked[w - 1] = mark;
+    }
+}
+
 void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint32_t *users)
 {
     uint32_t *marked = weft_arena_array(arena, bundle->n_weight, sizeof *marked);
@@ -196,6 +206,8 @@ void weft_bundle_count_users(const weft_bundle *bundle, weft_arena *arena, uint3
         users[i] = 0;
     for (uint32_t i = 0; i < bundle->n_program; i++)
         count_program(bundle, i, i + 1, marked, users);
+    for (uint32_t i = 0; i < bundle->n_adapter; i++)
+        count_adapter(&bundle->adapter[i], bundle->n_program + i + 1, marked, users);
 }
 
 void weft_bundle_count_memory(const weft_bundle *bundle, uint32_t *marked, uint64_t *bytes)

@@ -5,6 +5,7 @@
 #include "base/escape.h"
 #include "base/num.h"
 #include "ir/bundle_read_int.h"
+#include "ops/adapter_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -749,6 +750,67 @@ static weft_err read_apps(weft_bundle__reader *r, weft_names *names)
     return WEFT_ERR_OK;
 }
 
+/* Whether the weight is f32 [rank, cols], of an adapter that kernels take. */
+static bool is_factor(const weft_bundle *b, uint32_t w, int64_t rank, int64_t cols)
+{
+    const weft_bundle_weight *weight = w >= 1 && w <= b->n_weight ? &b->weight[w - 1] : NULL;
+    return weight && weight->dtype == WEFT_DTYPE_F32 && weight->rank == 2 &&
+           weight->dim[0] == rank && weight->dim[1] == cols && rank >= 1 &&
+           rank <= WEFT_ADAPTER_RANK_MAX;
+}
+
+/* The site that the factor names; NULL: the program has none, or of other sizes. */
+static const weft_bundle_site *find_site(const weft_bundle *b, const weft_bundle_site *site,
+                                         weft_names *names, const Weft__Bundle__Factor *m)
+{
+    uint32_t id = weft_names_find(names, m->site, strlen(m->site));
+    const weft_bundle_site *s = id ? &site[id - 1] : NULL;
+    int64_t rank = m->a >= 1 && m->a <= b->n_weight ? b->weight[m->a - 1].dim[0] : 0;
+    return s && is_factor(b, m->a, rank, s->k) && is_factor(b, m->b, rank, s->n) ? s : NULL;
+}
+
+static weft_err read_factors(weft_bundle__reader *r, const Weft__Bundle__Adapter *m,
+                             weft_bundle_adapter *to)
+{
+    weft_arena_mark mark = weft_arena_get_mark(r->scratch);
+    weft_names *names = weft_names_create(r->scratch), *used = weft_names_create(r->scratch);
+    weft_bundle_factor *factor = weft_arena_array(r->arena, m->n_factor, sizeof *factor);
+    const weft_bundle_site *site;
+    uint32_t n = weft_bundle_sites(&r->b->program[m->program], r->scratch, &site);
+    for (uint32_t i = 0; i < n; i++)
+        weft_names_add(names, site[i].name, strlen(site[i].name));
+    for (size_t i = 0; i < m->n_factor; i++) {
+        const Weft__Bundle__Factor *f = m->factor[i];
+        const weft_bundle_site *s = find_site(r->b, site, names, f);
+        if (!s || !add_name(used, f->site))
+            return weft_bundle__refuse(r, "adapter \"%s\": factors %zu do not fit", m->name, i);
+        factor[i] = (weft_bundle_factor){.site = s->name, .a = f->a, .b = f->b};
+    }
+    weft_arena_reset(r->scratch, mark);
+    to->factor = factor;
+    to->n_factor = (uint32_t)m->n_factor;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_adapters(weft_bundle__reader *r)
+{
+    size_t n = r->msg->n_adapter;
+    weft_bundle_adapter *adapter = weft_arena_array(r->arena, n, sizeof *adapter);
+    weft_names *names = weft_names_create(r->arena);
+    for (size_t i = 0; i < n; i++) {
+        const Weft__Bundle__Adapter *m = r->msg->adapter[i];
+        const char *key = weft_arena_printf(r->arena, "%u:%s", m->program, m->name);
+        if (!*m->name || !is_request_name(m->name) || m->program >= r->b->n_program ||
+            !add_name(names, key))
+            return weft_bundle__refuse(r, "adapter %zu has no name of its own, or no model", i);
+        adapter[i] = (weft_bundle_adapter){.name = keep_name(r, m->name), .program = m->program};
+        WEFT_TRY(read_factors(r, m, &adapter[i]));
+    }
+    r->b->adapter = adapter;
+    r->b->n_adapter = (uint32_t)n;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_programs(weft_bundle__reader *r)
 {
     size_t n = r->msg->n_program, models = n + r->msg->n_joint, all = models + r->msg->n_body;
@@ -768,6 +830,7 @@ static weft_err read_programs(weft_bundle__reader *r)
         WEFT_TRY(read_program(r, from));
     }
     r->item = NULL;
+    WEFT_TRY(read_adapters(r));
     return read_apps(r, names);
 }
 

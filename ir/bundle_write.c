@@ -529,6 +529,25 @@ static void put_apps(writer *w, Weft__Bundle__Bundle *to)
     }
 }
 
+static void put_adapters(writer *w, Weft__Bundle__Bundle *to)
+{
+    to->n_adapter = w->b->n_adapter;
+    NEW_MESSAGES(w, to->n_adapter, to->adapter, Weft__Bundle__Adapter, weft__bundle__adapter__init);
+    for (uint32_t i = 0; i < w->b->n_adapter; i++) {
+        const weft_bundle_adapter *a = &w->b->adapter[i];
+        Weft__Bundle__Adapter *m = to->adapter[i];
+        m->name = borrow(a->name);
+        m->program = a->program;
+        m->n_factor = a->n_factor;
+        NEW_MESSAGES(w, a->n_factor, m->factor, Weft__Bundle__Factor, weft__bundle__factor__init);
+        for (uint32_t k = 0; k < a->n_factor; k++) {
+            m->factor[k]->site = borrow(a->factor[k].site);
+            m->factor[k]->a = a->factor[k].a;
+            m->factor[k]->b = a->factor[k].b;
+        }
+    }
+}
+
 static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle_image *image,
                               weft_span *out)
 {
@@ -547,6 +566,7 @@ static weft_err make_metadata(writer *w, weft_bundle_weight *hashed, weft_bundle
     for (uint32_t i = 0; i < w->b->n_program; i++)
         put_program(w, &w->b->program[i], msg.program[i]);
     put_apps(w, &msg);
+    put_adapters(w, &msg);
     msg.n_joint = w->b->n_joint;
     NEW_MESSAGES(w, msg.n_joint, msg.joint, Weft__Bundle__Program, weft__bundle__program__init);
     for (uint32_t i = 0; i < w->b->n_joint; i++)

@@ -323,7 +323,8 @@ typedef struct weft_eval_ctx {
     uint32_t n_in;
     weft_tensor *out; /* types set and data allocated by the caller; data NULL: not wanted */
     uint32_t n_out;
-    weft_arena *scratch; /* reset by the caller */
+    weft_arena *scratch;                      /* reset by the caller */
+    const struct weft_adapter_rows *adapters; /* of the run; NULL: none (ops/adapter_rows.h) */
     weft_diag *diag;
     weft_where where;
 } weft_eval_ctx;

@@ -6,7 +6,8 @@
  *
  * x is read once, and one large GEMM replaces three. Only if all results are operands of attention,
  * which takes offsets, so that the parts need not be copied. The concatenated weight is a new
- * weight; dedup shares it among models with equal weights. O(nodes + bytes of the weights). */
+ * weight; dedup shares it among models with equal weights. Where adapters add to the parts
+ * (add-adapters), one adapter_delta adds to the whole. O(nodes + bytes of the weights). */
 #include "passes/match.h"
 
 #include <string.h>
@@ -16,6 +17,7 @@ enum { SIBLINGS_MAX = 8 };
 typedef struct siblings {
     weft_node first; /* of them in the graph */
     weft_node node[SIBLINGS_MAX];
+    weft_node delta[SIBLINGS_MAX]; /* what adapters add; none: nothing */
     int64_t cols[SIBLINGS_MAX];
     uint32_t n;
     int64_t rows; /* of the weights: the length of x's last dim */
@@ -33,6 +35,23 @@ static bool used_by_attention_only(const weft_graph *g, weft_val v)
     return true;
 }
 
+/* The result of a GEMM, with what adapters add to it: *out_delta, or none. */
+static weft_val result_of(const weft_graph *g, weft_node n, weft_node *out_delta)
+{
+    const weft_module *m = weft_graph_module(g);
+    weft_val y = weft_node_out(m, n, 0), delta;
+    weft_node sum = weft_rewrite__sole_user(g, y);
+    *out_delta = (weft_node){0};
+    if (!sum.i || weft_node_op(m, sum) != WEFT_OP_ADD ||
+        !weft_match__with_value(m, weft_node_out(m, sum, 0), WEFT_OP_ADD, y, &delta))
+        return y;
+    weft_node maker = weft_match__maker(m, delta, WEFT_OP_ADAPTER_DELTA);
+    if (!maker.i || weft_node_in(m, maker, 0).i != weft_node_in(m, n, 0).i)
+        return y;
+    *out_delta = maker;
+    return weft_node_out(m, sum, 0);
+}
+
 /* Number of columns of a GEMM of `x` by a weight whose result is an operand of attention; 0: no
  * such node. */
 static int64_t sibling_cols(const weft_graph *g, weft_node n, weft_val x)
@@ -40,12 +59,13 @@ static int64_t sibling_cols(const weft_graph *g, weft_node n, weft_val x)
     const weft_module *m = weft_graph_module(g);
     weft_val w = weft_node_in(m, n, 1), b = weft_node_in(m, n, 2);
     weft_attrs attrs = weft_node_attrs(m, n);
+    weft_node delta;
     if (weft_node_op(m, n) != WEFT_OP_MATMUL || weft_node_in(m, n, 0).i != x.i ||
         weft_val_get_kind(m, w) != WEFT_VAL_WEIGHT || !weft_match__is_f32(m, w) ||
         weft_val_ttype(m, w)->rank != 2 || weft_attrs_int(attrs, WEFT_ATTR_TRANS_A, 0) ||
         weft_attrs_float(attrs, WEFT_ATTR_ALPHA, 1) != 1 ||
         weft_attrs_find(attrs, WEFT_ATTR_EPILOGUE) ||
-        !used_by_attention_only(g, weft_node_out(m, n, 0)))
+        !used_by_attention_only(g, result_of(g, n, &delta)))
         return 0;
     int64_t cols = weft_val_ttype(m, w)->dim[weft_attrs_int(attrs, WEFT_ATTR_TRANS_B, 0) ? 0 : 1];
     if (b.i && (weft_val_get_kind(m, b) != WEFT_VAL_WEIGHT || weft_val_ttype(m, b)->rank != 1 ||
@@ -62,10 +82,12 @@ static bool same_form(const weft_module *m, weft_node n, const siblings *s)
 }
 
 /* Which operand of attention a sibling is first. */
-static uint32_t operand_of(const weft_module *m, weft_node n)
+static uint32_t operand_of(const weft_graph *g, weft_node n)
 {
+    const weft_module *m = weft_graph_module(g);
     uint32_t least = 3;
-    WEFT_FOREACH_USE (m, weft_node_out(m, n, 0), use)
+    weft_node delta;
+    WEFT_FOREACH_USE (m, result_of(g, n, &delta), use)
         least = use.idx < least ? use.idx : least;
     return least;
 }
@@ -73,15 +95,17 @@ static uint32_t operand_of(const weft_module *m, weft_node n)
 /* Puts a sibling behind those that are the same operand or an earlier one: the order of the joined
  * columns does not depend on that of the nodes, so that the same model exported twice has the same
  * weight. */
-static void put_in_order(const weft_module *m, siblings *s, weft_node n, int64_t cols)
+static void put_in_order(const weft_graph *g, siblings *s, weft_node n, int64_t cols)
 {
     uint32_t at = s->n++;
-    for (; at > 0 && operand_of(m, s->node[at - 1]) > operand_of(m, n); at--) {
+    for (; at > 0 && operand_of(g, s->node[at - 1]) > operand_of(g, n); at--) {
         s->node[at] = s->node[at - 1];
+        s->delta[at] = s->delta[at - 1];
         s->cols[at] = s->cols[at - 1];
     }
     s->node[at] = n;
     s->cols[at] = cols;
+    result_of(g, n, &s->delta[at]);
 }
 
 static siblings collect(const weft_graph *g, weft_node first)
@@ -96,7 +120,7 @@ static siblings collect(const weft_graph *g, weft_node first)
         int64_t cols = sibling_cols(g, n, x);
         if (cols == 0 || !same_form(m, n, &s))
             continue;
-        put_in_order(m, &s, n, cols);
+        put_in_order(g, &s, n, cols);
     }
     return s;
 }
@@ -148,6 +172,29 @@ static void redirect(weft_graph *g, weft_val old, weft_val with, int64_t offset)
     }
 }
 
+/* Adds what adapters add to the parts, if there is any. */
+static weft_err join_deltas(weft_passctx *cx, weft_graph *g, const siblings *s, weft_val *inout)
+{
+    weft_module *m = weft_graph_module(g);
+    weft_val x = weft_node_in(m, s->node[0], 0), in[2] = {*inout};
+    const char *site[SIBLINGS_MAX];
+    bool any = false;
+    for (uint32_t i = 0; i < s->n; i++) {
+        site[i] = "";
+        if (s->delta[i].i)
+            site[i] = weft_attrs_find(weft_node_attrs(m, s->delta[i]), WEFT_ATTR_SITES)->u.strs[0];
+        any = any || s->delta[i].i;
+    }
+    if (!any)
+        return WEFT_ERR_OK;
+    const weft_attr attr[2] = {WEFT_ATTR_OF_STRS(SITES, site, s->n),
+                               WEFT_ATTR_OF_INTS(WIDTHS, s->cols, s->n)};
+    weft_loc loc = weft_node_loc(m, s->first);
+    WEFT_TRY(
+        weft_rewrite__emit(cx, g, s->first, WEFT_OP_ADAPTER_DELTA, &x, 1, attr, 2, loc, &in[1]));
+    return weft_rewrite__emit(cx, g, s->first, WEFT_OP_ADD, in, 2, NULL, 0, loc, inout);
+}
+
 static weft_err join(weft_passctx *cx, weft_graph *g, const siblings *s)
 {
     weft_module *m = weft_graph_module(g);
@@ -162,8 +209,10 @@ static weft_err join(weft_passctx *cx, weft_graph *g, const siblings *s)
     weft_val with;
     WEFT_TRY(weft_rewrite__emit(cx, g, s->first, WEFT_OP_MATMUL, operand, s->has_bias ? 3 : 2,
                                 &trans_b, s->trans_b ? 1 : 0, weft_node_loc(m, s->first), &with));
+    WEFT_TRY(join_deltas(cx, g, s, &with));
     for (uint32_t i = 0; i < s->n; i++) {
-        redirect(g, weft_node_out(m, s->node[i], 0), with, at);
+        weft_node delta;
+        redirect(g, result_of(g, s->node[i], &delta), with, at);
         at += s->cols[i];
     }
     return WEFT_ERR_OK;

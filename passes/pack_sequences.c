@@ -543,6 +543,9 @@ static bool visit(weft_packer *p, weft_node n)
                       count[WEFT_PACK_KEYS] + count[WEFT_PACK_PAIR];
     if (weft_node_opdef(p->m, n)->traits & WEFT_T_BODY)
         return weft_packer__refuse(p, n, "runs other graphs");
+    if (weft_node_op(p->m, n) == WEFT_OP_ADAPTER_DELTA)
+        return weft_packer__refuse(
+            p, n, "adds the adapter of a request, which is told by rows of a batch");
     if (weft_node_op(p->m, n) == WEFT_OP_ATTENTION && count[WEFT_PACK_TOKEN] > 0)
         return visit_attention(p, n);
     if (count[WEFT_PACK_SEQUENCE] > 0 && tokens > 0)

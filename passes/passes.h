@@ -175,9 +175,19 @@ typedef struct weft_model_batches {
     size_t n;
 } weft_model_batches;
 
+/* A model that adapters may change (pass add-adapters): paths of modules in the files of adapters,
+ * each of one GEMM. */
+typedef struct weft_adapted_model {
+    const char *model;
+    const char *const *path;
+    uint32_t n_path;
+} weft_adapted_model;
+
 typedef struct weft_pass_options {
     const char *const *alone; /* names of models that are merged with no other */
     size_t n_alone;
+    const weft_adapted_model *adapted; /* on CPUs */
+    size_t n_adapted;
     const char *target;   /* "cpu", "cpu:avx2"; NULL: "cpu" */
     const int64_t *batch; /* buckets of the batch symbol; NULL: 1, 2, 4, 8 */
     size_t n_batch;

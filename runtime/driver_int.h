@@ -10,6 +10,7 @@
 #ifndef WEFT_RUNTIME_DRIVER_INT_H
 #define WEFT_RUNTIME_DRIVER_INT_H
 
+#include "ops/adapter_rows.h"
 #include "runtime/runtime.h"
 
 #include <pthread.h>
@@ -45,6 +46,8 @@ typedef struct weft_prep {
     /* The kernel must keep special values to the results that depend on them even if it becomes
      * slower: see lost_nan. */
     bool keep_nan;
+    /* Which rows of the session's runs use which adapters; a kernel may keep it. NULL: none do. */
+    const weft_adapter_rows *adapters;
     /* Set by the driver. */
     weft_kernel_fn run; /* NULL: this function does not support the launch */
     void *state;

@@ -98,6 +98,17 @@ WEFT_MUST_USE weft_err weft_session_run(weft_session *session, const weft_tensor
 enum { WEFT_SKIPPED_OUTPUTS_MAX = 64 };
 void weft_session_skip(weft_session *session, uint64_t outputs);
 
+/* -- Adapters (LoRA): docs/adapters.md ------------------------------------------------------- */
+
+/* Number of GEMMs of the model to which adapters may add; 0: it takes none. */
+uint32_t weft_session_site_count(const weft_session *session);
+
+/* The adapters of the next runs: adapter[i], a number of weft_bundle_find_adapter, 0: none, of row
+ * i of the batch of n rows; n 1: of all rows; n 0: no row has one. INPUT: an adapter is not one of
+ * this model's; no row then has one. */
+WEFT_MUST_USE weft_err weft_session_adapt(weft_session *session, const uint32_t *adapter,
+                                          uint32_t n, weft_diag *diag);
+
 /* Mean time of a launch over the runs since profiling was switched on. */
 typedef struct weft_launch_time {
     uint32_t launch;     /* index in the program */

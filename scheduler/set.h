@@ -92,6 +92,8 @@ typedef struct weft_set_model {
     size_t n_step;
     const weft_set_config *config; /* NULL: none */
     uint32_t line;                 /* in the set file, for messages */
+    const char *const *adapter;    /* folders of adapters (LoRA), which may have wildcards */
+    size_t n_adapter;
 } weft_set_model;
 
 typedef struct weft_set_variant {

@@ -115,6 +115,7 @@ static weft_err init_ref(weft_prep *p, ref_kernel *k)
                             .out = k->tensor + p->n_in,
                             .n_out = p->n_out,
                             .scratch = k->arena,
+                            .adapters = p->adapters,
                             .where = p->where};
     return copy_attrs(k, p->attrs);
 }

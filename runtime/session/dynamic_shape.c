@@ -184,7 +184,8 @@ static weft_err run_dynamic(weft_session *s, weft_specialisation *spec, uint32_t
                       .launch = l,
                       .symbol = s->symbol,
                       .n_symbol = s->n_symbol,
-                      .keep_nan = s->keep_nan};
+                      .keep_nan = s->keep_nan,
+                      .adapters = &s->adapter_rows};
     return run_kernel(s, &prep, slot, diag);
 }
 

@@ -40,12 +40,12 @@ static weft_err open_program(weft_engine *engine, const weft_bundle_program *p, 
         weft_session_close(s);
         return WEFT_ERR_NOMEM;
     }
-    if (engine->driver->device_ops && !engine->count) {
-        weft_err err = weft_session__open_device(s, diag);
-        if (err != WEFT_ERR_OK) {
-            weft_session_close(s);
-            return err;
-        }
+    weft_err err = weft_session__open_adapters(s);
+    if (err == WEFT_ERR_OK && engine->driver->device_ops && !engine->count)
+        err = weft_session__open_device(s, diag);
+    if (err != WEFT_ERR_OK) {
+        weft_session_close(s);
+        return err;
     }
     *out = s;
     return WEFT_ERR_OK;
@@ -84,6 +84,7 @@ void weft_session_close(weft_session *session)
     for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
         weft_specialisation__destroy(session, session->spec[i]);
     weft_slicing__free(session);
+    weft_session__close_adapters(session);
     weft_engine__release(session->engine, &session->own_memory);
     if (session->engine->driver->device_ops)
         weft_session__close_device(session);
@@ -297,6 +298,7 @@ static weft_err run_slices(weft_session *s, int64_t rows, const weft_tensor *in,
     for (int64_t begin = 0; err == WEFT_ERR_OK && begin < all; begin += rows) {
         *batch = all - begin < rows ? all - begin : rows;
         weft_slicing__cut(s, in, begin, *batch);
+        weft_session__cut_adapters(s, begin, *batch);
         err = run_whole(s, s->slices.in, diag, s->slices.out);
         if (err == WEFT_ERR_OK)
             err = weft_slicing__gather(s, begin, *batch, all, diag, out);
@@ -305,6 +307,7 @@ static weft_err run_slices(weft_session *s, int64_t rows, const weft_tensor *in,
     if (full)
         s->now = full; /* the last slice may be smaller */
     *batch = all;
+    weft_session__cut_adapters(s, 0, all);
     return err;
 }
 
@@ -321,6 +324,7 @@ weft_err weft_session_run(weft_session *session, const weft_tensor *in, uint32_t
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = s->program->name},
                                "%u outputs are given, the model has %u", n_out,
                                s->program->n_output);
+    WEFT_TRY(weft_session__check_adapters(s, diag));
     double limit_us = s->engine->time_limit_s * 1e6;
     s->stop_us = limit_us > 0 ? weft_session__now_us() + limit_us : 0;
     if (s->engine->driver->begin)

@@ -144,6 +144,9 @@ struct weft_session {
     uint64_t skip;  /* outputs that are not wanted: weft_session_skip */
     bool *idle;     /* per launch: not to be run; NULL: all are */
     weft_slicing slices;
+    /* Adapters (session_adapter.c). */
+    struct weft_session_adapters *adapters;
+    weft_adapter_rows adapter_rows;
     /* Profile. */
     bool keep_nan; /* the run is repeated because its kernels lost NaN */
     bool profile;
@@ -206,6 +209,13 @@ void weft_slicing__cut(weft_session *s, const weft_tensor *in, int64_t begin, in
 WEFT_MUST_USE weft_err weft_slicing__gather(weft_session *s, int64_t begin, int64_t rows,
                                             int64_t all, weft_diag *diag, weft_tensor *out);
 void weft_slicing__free(weft_session *s);
+/* Adapters of a session (session_adapter.c). */
+WEFT_MUST_USE weft_err weft_session__open_adapters(weft_session *s);
+void weft_session__close_adapters(weft_session *s);
+/* INPUT if s->symbol has another number of rows than adapters are given for. */
+WEFT_MUST_USE weft_err weft_session__check_adapters(const weft_session *s, weft_diag *diag);
+/* The run that follows has rows [begin, begin + rows) of the batch. */
+void weft_session__cut_adapters(weft_session *s, int64_t begin, int64_t rows);
 void weft_launch__to_operand(const weft_slot *slot, weft_operand *out);
 WEFT_MUST_USE weft_err weft_dynamic_shape__run(weft_session *s, weft_specialisation *spec,
                                                uint32_t launch, weft_diag *diag);

@@ -276,7 +276,8 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .launch = l,
                       .symbol = b->spec->symbol,
                       .n_symbol = b->p->n_symbol,
-                      .keep_nan = b->spec->keep_nan};
+                      .keep_nan = b->spec->keep_nan,
+                      .adapters = &b->s->adapter_rows};
     weft_arena_mark mark = weft_arena_get_mark(arena);
     WEFT_TRY(weft_launch__check_types(&prep, arena));
     weft_arena_reset(arena, mark);

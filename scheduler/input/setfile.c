@@ -18,13 +18,14 @@ enum {
     MODELS_MAX = 16384,
     VARIANTS_MAX = 256,
     HEADS_MAX = 256,
+    ADAPTERS_MAX = 65536,
     PATH_BYTES_MAX = 4096,
 };
 
 typedef struct raw_model {
     char *name, *file, *profile, *slo, *rate, *admission, *spread;
-    char **heads;
-    uint32_t n_heads;
+    char **heads, **adapters;
+    uint32_t n_heads, n_adapters;
 } raw_model;
 
 typedef struct raw_variant {
@@ -55,6 +56,10 @@ static const cyaml_schema_value_t head_schema = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, WEFT_SET_NAME_MAX),
 };
 
+static const cyaml_schema_value_t adapter_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, PATH_BYTES_MAX),
+};
+
 static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, raw_model, name, 1, WEFT_SET_NAME_MAX),
     CYAML_FIELD_STRING_PTR("file", OPT, raw_model, file, 1, PATH_BYTES_MAX),
@@ -68,6 +73,11 @@ static const cyaml_schema_field_t model_fields[] = {
      .count_offset = offsetof(raw_model, n_heads),
      .count_size = sizeof(uint32_t),
      .value = {CYAML_VALUE_SEQUENCE(OPT, char *, &head_schema, 1, HEADS_MAX)}},
+    {.key = "adapters",
+     .data_offset = offsetof(raw_model, adapters),
+     .count_offset = offsetof(raw_model, n_adapters),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(OPT, char *, &adapter_schema, 1, ADAPTERS_MAX)}},
     CYAML_FIELD_IGNORE("dims", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_IGNORE("values", CYAML_FLAG_OPTIONAL),
     CYAML_FIELD_END,
@@ -294,6 +304,19 @@ static weft_err read_admission(const reader *rd, weft_where where, const char *t
     return WEFT_ERR_OK;
 }
 
+static weft_err read_adapters(reader *rd, const raw_model *raw, weft_where where,
+                              weft_set_model *model)
+{
+    const char **adapter = weft_arena_array(rd->arena, raw->n_adapters, sizeof *adapter);
+    if (raw->n_adapters > 0 && !raw->file)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "'adapters' need a 'file'");
+    for (uint32_t i = 0; i < raw->n_adapters; i++)
+        adapter[i] = resolve_path(rd, raw->adapters[i]);
+    model->adapter = adapter;
+    model->n_adapter = raw->n_adapters;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *node,
                            weft_set_model *out)
 {
@@ -317,6 +340,7 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
     model.profile = resolve_path(rd, raw->profile);
     WEFT_TRY(read_dims(rd, node, &model));
     WEFT_TRY(read_values(rd, node, &model));
+    WEFT_TRY(read_adapters(rd, raw, where, &model));
     *out = model;
     return WEFT_ERR_OK;
 }

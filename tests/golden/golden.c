@@ -3,6 +3,7 @@
  *   # weft: pass fuse-ew,dce              the command: parse, print, verify, or pass NAME,...;
  *   wir 1 graph                           after passes: batch=1,2 limit=3 fast target=T eval=off
  *                                         merge=STRATEGY deltas=exact|near
+ *                                         adapt=PATH,... (modules with adapters of graph @g)
  *   ...
  *   === expect
  *   the module as it should print afterwards
@@ -42,6 +43,8 @@ typedef struct test {
     size_t n_pass;
     weft_run_options options;
     int64_t batch[BATCH_MAX];
+    weft_adapted_model adapted;
+    const char *module[BATCH_MAX];
     bool no_eval;
     expected_error error[ERRORS_MAX];
     size_t n_error;
@@ -99,6 +102,15 @@ static bool read_option(test *t, char *word)
                 !weft_parse_i64(n, &t->batch[t->options.pass.n_batch++]))
                 return complain(t, "wrong batch", n);
         t->options.pass.batch = t->batch;
+    } else if (strncmp(word, "adapt=", 6) == 0) {
+        t->adapted = (weft_adapted_model){.model = "g", .path = t->module};
+        for (char *s = strtok(value + 1, ","); s; s = strtok(NULL, ",")) {
+            if (t->adapted.n_path == BATCH_MAX)
+                return complain(t, "too many paths", "");
+            t->module[t->adapted.n_path++] = s;
+        }
+        t->options.pass.adapted = &t->adapted;
+        t->options.pass.n_adapted = 1;
     } else {
         return complain(t, "unknown option", word);
     }

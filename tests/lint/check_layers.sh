@@ -39,7 +39,7 @@ allowed() {
     tools)
         case "$header" in
         base/* | ops/* | ir/ir.h | ir/cost.h | ir/bundle.h) return 0 ;;
-        runtime/machine/machine.h | runtime/server/server.h) return 0 ;;
+        runtime/adapter/adapter.h | runtime/machine/machine.h | runtime/server/server.h) return 0 ;;
         *) [ "$header" = "$to/$to.h" ] && return 0 ;;
         esac
         ;;
@@ -65,11 +65,11 @@ rooms_below() {
     scheduler/export) echo input plan ;;
     scheduler/policies | scheduler/control) echo input plan builder mig ;;
     scheduler/simulate) echo input plan builder mig control ;;
-    runtime/kernel) echo ;;
+    runtime/kernel | runtime/adapter) echo ;;
     runtime/cpu | runtime/cuda | runtime/null) echo kernel ;;
     runtime/session) echo kernel ;;
     runtime/machine) echo kernel cuda session ;;
-    runtime/server) echo session machine ;;
+    runtime/server) echo adapter session machine ;;
     tools/common) echo ;;
     tools/front | tools/profile) echo common ;;
     tools/report | tools/doctor) echo common ;;

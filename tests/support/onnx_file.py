@@ -30,6 +30,7 @@ class Node:
     outputs: list
     attrs: dict = dataclasses.field(default_factory=dict)  # int, float, str, array, Graph or a list of one kind
     domain: str = ""
+    name: str = ""  # default: n and its number
 
 
 @dataclasses.dataclass
@@ -140,7 +141,7 @@ class Graph:
         out = copy.copy(self)
         out.inputs, out.outputs = list(self.inputs), list(self.outputs)
         out.constants = dict(self.constants)
-        out.nodes = [Node(n.op, list(n.inputs), list(n.outputs), n.attrs, n.domain) for n in self.nodes]
+        out.nodes = [Node(n.op, list(n.inputs), list(n.outputs), n.attrs, n.domain, n.name) for n in self.nodes]
         return out
 
     def prune(self):
@@ -158,7 +159,7 @@ class Graph:
 
     def body(self):
         """As a GraphProto, for the attribute of a node too."""
-        return (b"".join(_bytes(1, _node(n, f"n{i}")) for i, n in enumerate(self.nodes)) + _bytes(2, "g")
+        return (b"".join(_bytes(1, _node(n, n.name or f"n{i}")) for i, n in enumerate(self.nodes)) + _bytes(2, "g")
                 + b"".join(_bytes(5, _tensor(k, v)) for k, v in self.constants.items())
                 + b"".join(_bytes(11, _port(p)) for p in self.inputs)
                 + b"".join(_bytes(12, _port(p)) for p in self.outputs))

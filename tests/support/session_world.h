@@ -104,7 +104,7 @@ static uint32_t add_weight(world *w, weft_tensor t)
     return v;
 }
 
-static uint32_t add_input(world *w, weft_tensor t)
+static inline uint32_t add_input(world *w, weft_tensor t)
 {
     uint32_t v = add_value(w, t.dtype, WEFT_LAYOUT_PLAIN, (uint32_t)t.rank, t.dim);
     w->in[w->program.n_input] = t;

@@ -6,6 +6,7 @@
 #include "scheduler/scheduler.h"
 #include "tools/profile/calibration_file.h"
 #include "tools/compiler/compile_summary.h"
+#include "tools/compiler/adapters.h"
 #include "tools/compiler/conv_targets.h"
 #include "tools/compiler/follow_plan.h"
 #include "tools/compiler/measure_error.h"
@@ -28,6 +29,7 @@ typedef struct options {
     bool is_f32;               /* nothing is computed in less than f32 */
     weft_tool_changes changes; /* effects of --merge-tolerance and --deltas near */
     weft_tool_precision watch;
+    weft_tool_adapters adapters;
     char **file;
     int n_file;
 } options;
@@ -145,6 +147,20 @@ static void add_configs(weft_buf *text, const weft_set_model *model)
             add_dependency(text, model->step[i].model->config->file);
 }
 
+static void add_adapter(weft_buf *text, const char *folder)
+{
+    static const char *const file[] = {"adapter_config.json", "adapter_model.safetensors"};
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        weft_buf path = {0};
+        weft_buf_printf(&path, "%s/%s", folder, file[i]);
+        if (path.failed)
+            text->failed = true;
+        else
+            add_dependency(text, path.at);
+        weft_buf_finish(&path);
+    }
+}
+
 /* Writes a make rule with the set file and every file that the module was read from: models,
  * external weights, configurations. */
 static weft_err write_depfile(const options *o, const weft_tool_sources *sources, weft_diag *diag)
@@ -164,6 +180,9 @@ static weft_err write_depfile(const options *o, const weft_tool_sources *sources
         if (model)
             add_configs(&text, model);
     }
+    const char *folder;
+    for (size_t i = 0; (folder = weft_tool_adapter_folder(&o->adapters, i)); i++)
+        add_adapter(&text, folder);
     weft_buf_puts(&text, "\n");
     weft_err err =
         text.failed ? WEFT_ERR_NOMEM : weft_file_write(o->depfile, text.at, text.len, diag);
@@ -399,6 +418,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
     WEFT_TRY(add_apps(sources, arena, diag, &bundle));
     WEFT_TRY(weft_tool_plan_convs(&bundle, o->gpu, arena, &convs));
+    WEFT_TRY(weft_tool_add_adapters(&o->adapters, arena, diag, &bundle));
     if (o->tune && is_for_gpu(o))
         WEFT_TRY(tune_gemms(&bundle, arena, diag));
     weft_tool_progress("writing %s", o->output);
@@ -460,6 +480,29 @@ static void take_batches(options *o, const weft_tool_sources *sources, weft_aren
     o->pipeline.run.pass.n_own_batch = count;
 }
 
+/* Models with adapters are merged with no others: which rows of a batch use an adapter is told for
+ * one model. */
+static weft_err take_adapters(options *o, weft_tool_sources *sources, weft_arena *arena,
+                              weft_diag *diag)
+{
+    weft_pass_options *pass = &o->pipeline.run.pass;
+    WEFT_TRY(weft_tool_load_adapters(sources, arena, diag, &o->adapters));
+    size_t n = pass->n_alone, n_model = o->adapters.n_model;
+    if (n_model > 0 && is_for_gpu(o))
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = sources->set_file},
+                               "adapters: GPUs run none; compile with --target cpu");
+    const char **alone = weft_arena_array(arena, n + n_model + 1, sizeof *alone);
+    for (size_t i = 0; i < n; i++)
+        alone[i] = pass->alone[i];
+    for (size_t i = 0; i < n_model; i++)
+        alone[n + i] = o->adapters.model[i].model;
+    pass->alone = alone;
+    pass->n_alone = n + n_model;
+    pass->adapted = o->adapters.model;
+    pass->n_adapted = n_model;
+    return WEFT_ERR_OK;
+}
+
 static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *arena, weft_diag *diag)
 {
     const weft_import_options import = {.allow_hard_links = o->allow_hard_links};
@@ -479,6 +522,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     o->pipeline.run.pass.alone = sources->with_heads;
     o->pipeline.run.pass.n_alone = sources->n_with_heads;
     take_batches(o, sources, arena);
+    WEFT_TRY(take_adapters(o, sources, arena, diag));
     if (o->plan)
         WEFT_TRY(weft_tool_follow_plan(o->plan, sources, &o->pipeline, arena, diag));
     size_t n = 0;

@@ -425,6 +425,27 @@ static json_t *list_apps(const weft_bundle *b)
     return list;
 }
 
+static json_t *list_adapters(const weft_bundle *b)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < b->n_adapter; i++) {
+        const weft_bundle_adapter *a = &b->adapter[i];
+        uint64_t bytes = 0;
+        int64_t rank = 0;
+        for (uint32_t k = 0; k < a->n_factor; k++) {
+            const weft_bundle_weight *first = &b->weight[a->factor[k].a - 1];
+            bytes += first->bytes + b->weight[a->factor[k].b - 1].bytes;
+            rank = first->dim[0] > rank ? first->dim[0] : rank;
+        }
+        json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:I, s:o}", "name",
+                                              weft_tool_json_name(a->name), "model",
+                                              weft_tool_json_name(b->program[a->program].name),
+                                              "modules", (json_int_t)a->n_factor, "largest_rank",
+                                              (json_int_t)rank, "bytes", json_count(bytes)));
+    }
+    return list;
+}
+
 static weft_err inspect_bundle(const char *path, bool verified, weft_diag *diag, weft_arena *arena,
                                json_t *root)
 {
@@ -450,6 +471,7 @@ static weft_err inspect_bundle(const char *path, bool verified, weft_diag *diag,
     json_object_set_new(root, "models", models);
     json_object_set_new(root, "joint", list_joint(b));
     json_object_set_new(root, "apps", list_apps(b));
+    json_object_set_new(root, "adapters", list_adapters(b));
     json_object_set_new(root, "code", weft_tool_code_json(b));
     json_object_set_new(root, "plan", plan ? plan : json_null());
     weft_bundle_close(b);
@@ -623,6 +645,18 @@ static void print_app(const json_t *app)
     }
 }
 
+static void print_adapter(const json_t *adapter)
+{
+    char size[32];
+    printf("\nadapter ");
+    print_name(json_object_get(adapter, "name"));
+    printf(" of ");
+    print_name(json_object_get(adapter, "model"));
+    printf(
+        ": %llu modules, rank up to %llu, %s\n", (unsigned long long)get_count(adapter, "modules"),
+        (unsigned long long)get_count(adapter, "largest_rank"), get_bytes(adapter, "bytes", size));
+}
+
 static void print_joint(const json_t *joint)
 {
     size_t i;
@@ -690,6 +724,7 @@ static void print_text(const json_t *root)
     json_array_foreach(json_object_get(root, "models"), i, model) print_model(model);
     json_array_foreach(json_object_get(root, "joint"), i, model) print_joint(model);
     json_array_foreach(json_object_get(root, "apps"), i, model) print_app(model);
+    json_array_foreach(json_object_get(root, "adapters"), i, model) print_adapter(model);
 }
 
 /* -- The verb --------------------------------------------------------------------------------- */

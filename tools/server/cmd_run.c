@@ -17,7 +17,7 @@
 enum { SHOWN_VALUES = 6 };
 
 typedef struct options {
-    const char *bundle, *model, *require_signature;
+    const char *bundle, *model, *adapter, *require_signature;
     weft_tool_bindings input, output, expect;
     double tolerance;
     bool json;
@@ -167,6 +167,20 @@ static void tell_outputs(const options *o, const weft_bundle_program *p, const w
                                json_pack("{s:s, s:o}", "model", p->name, "outputs", outputs));
 }
 
+/* All rows of the batch get the adapter that is asked for. */
+static weft_err take_adapter(const options *o, weft_session *session, const weft_bundle *bundle,
+                             weft_diag *diag)
+{
+    const weft_bundle_program *p = weft_session_program(session);
+    if (!o->adapter)
+        return WEFT_ERR_OK;
+    uint32_t i = weft_bundle_find_adapter(bundle, (uint32_t)(p - bundle->program), o->adapter);
+    if (!i)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
+                               "model %s has no adapter '%s'", p->name, o->adapter);
+    return weft_session_adapt(session, &i, 1, diag);
+}
+
 static weft_err run_session(const options *o, weft_session *session, weft_arena *arena,
                             weft_diag *diag, bool *out_differs)
 {
@@ -220,6 +234,8 @@ static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, 
                               "holds %u models: name one with --model", bundle->n_program);
     if (err == WEFT_ERR_OK)
         err = weft_session_open(engine, model, diag, &session);
+    if (err == WEFT_ERR_OK)
+        err = take_adapter(o, session, bundle, diag);
     if (err == WEFT_ERR_OK)
         err = run_session(o, session, arena, diag, out_differs);
     weft_session_close(session);
