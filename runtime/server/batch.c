@@ -69,10 +69,29 @@ static void refuse_inputs(const weft_bundle_program *p, weft_request *request, i
     weft_diag_destroy(diag);
 }
 
+/* Finds the adapter that the request names. false: the model has none of that name; the answer is
+ * set. */
+static bool find_adapter(const router_model *model, weft_request *request)
+{
+    const weft_bundle *b = model->bundle ? model->bundle->bundle : NULL;
+    request->adapter_at = 0;
+    if (!request->adapter[0])
+        return true;
+    if (b)
+        request->adapter_at =
+            weft_bundle_find_adapter(b, (uint32_t)(model->program - b->program), request->adapter);
+    if (!request->adapter_at)
+        weft_request__set_answer(request, WEFT_ANSWER_INVALID, "model '%.128s' has no adapter '%s'",
+                                 weft_bundle_served(model->program), request->adapter);
+    return request->adapter_at != 0;
+}
+
 bool weft_batch__admit(const router_model *model, weft_request *request)
 {
     const weft_bundle_program *p = model->program;
     int64_t few[SYMBOLS_FEW], *symbol = few;
+    if (!find_adapter(model, request))
+        return false;
     if (p->n_symbol > SYMBOLS_FEW)
         symbol = malloc(p->n_symbol * sizeof *symbol);
     /* Without diagnostics: most requests fit. */
@@ -182,6 +201,22 @@ int64_t weft_batch__waiting(const router_model *model)
     return model->head->rows > below ? above : below;
 }
 
+/* Requests of one adapter stand together: their rows are one segment of the low-rank GEMMs. */
+static void sort_by_adapter(router_batch *batch)
+{
+    for (uint32_t i = 1; i < batch->n; i++) {
+        weft_request *r = batch->request[i];
+        int64_t rows = batch->request_rows[i];
+        uint32_t k = i;
+        for (; k > 0 && batch->request[k - 1]->adapter_at > r->adapter_at; k--) {
+            batch->request[k] = batch->request[k - 1];
+            batch->request_rows[k] = batch->request_rows[k - 1];
+        }
+        batch->request[k] = r;
+        batch->request_rows[k] = rows;
+    }
+}
+
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
 {
     const weft_bundle_program *p = model->program;
@@ -199,11 +234,11 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
         if (alone || batch->rows >= most)
             break;
     }
-    if (!can_batch(p) || batch->rows <= 0 || batch->rows > weft_batch__largest(p)) {
+    if (!can_batch(p) || batch->rows <= 0 || batch->rows > weft_batch__largest(p))
         batch->padded_rows = batch->rows;
-        return;
-    }
-    round_to_bucket(model, batch);
+    else
+        round_to_bucket(model, batch);
+    sort_by_adapter(batch);
 }
 
 void weft_batch__put_back(router_model *model, router_batch *batch)
@@ -240,6 +275,28 @@ static void compose_input(const router_batch *b, const weft_bundle_program *p, u
         weft_wire__add_chunk(out, (const char *)last->data + row * (size_t)(last->dim[0] - 1), row);
 }
 
+static bool is_adapted(const router_batch *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->request[i]->adapter_at)
+            return true;
+    return false;
+}
+
+/* The adapter of each row, or of the request that runs alone. Rows of padding repeat the last. */
+static void compose_adapters(const router_batch *b, const weft_bundle_program *p,
+                             weft_wire_tensor *t, weft_wire_out *out)
+{
+    int64_t rows = can_batch(p) ? b->padded_rows : 1, at = 0;
+    *t = (weft_wire_tensor){.dtype = WEFT_DTYPE_U32, .rank = 1, .dim = {rows}};
+    for (uint32_t i = 0; i < b->n; i++) {
+        int64_t end = i + 1 < b->n ? at + b->request_rows[i] : rows;
+        for (; at < end; at++)
+            weft_wire__add_chunk(out, &b->request[i]->adapter_at, sizeof(uint32_t));
+    }
+    out->head.adapted = 1;
+}
+
 uint64_t weft_batch__skipped(const router_batch *b)
 {
     uint64_t all = b->n > 0 ? UINT64_MAX : 0;
@@ -260,7 +317,11 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
         n_input += n;
         n_chunk += n * (b->n + padding);
     }
-    if (!weft_wire__begin(out, WEFT_WIRE_RUN, n_input, n_chunk))
+    /* Models with adapters are in no joint program. */
+    bool adapted = !empty && is_adapted(&batch[0]);
+    if (adapted)
+        n_chunk += (size_t)batch[0].padded_rows + 1;
+    if (!weft_wire__begin(out, WEFT_WIRE_RUN, n_input + adapted, n_chunk))
         return false;
     /* A joint program has the outputs of several models. */
     out->head.skip = empty ? 0 : weft_batch__skipped(&batch[0]);
@@ -269,6 +330,8 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
         for (uint32_t i = 0; i < p->n_input; i++, at++)
             compose_input(&batch[k], p, i, empty ? &empty[at] : NULL, &out->tensor[at], out);
     }
+    if (adapted)
+        compose_adapters(&batch[0], model[batch[0].model].program, &out->tensor[at], out);
     return true;
 }
 

@@ -21,9 +21,12 @@ static char platform[] = WEFT_SERVE_PLATFORM;
 static uint32_t find_model(const weft_grpc_call *call, const char *name, const char *version)
 {
     const char *patterns = weft_access__models(call->access, &call->presented);
-    if (patterns && !weft_key__names_model(patterns, name))
+    uint32_t at = weft_router__find(call->router, name, strlen(name), version, strlen(version));
+    if (at != UINT32_MAX && patterns &&
+        !weft_key__names_model(patterns,
+                               weft_bundle_served(weft_router__model(call->router, at).program)))
         return UINT32_MAX;
-    return weft_router__find(call->router, name, strlen(name), version, strlen(version));
+    return at;
 }
 
 static uint32_t find_or_fail(weft_grpc_call *call, const char *name, const char *version)

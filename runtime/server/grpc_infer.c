@@ -380,6 +380,21 @@ static bool get_flag(reader *r, const char *key, const Inference__InferParameter
     return true;
 }
 
+static bool take_adapter(reader *r, const char *name)
+{
+    return weft_request__set_adapter(r->infer->request, name, strlen(name)) ||
+           fail(r, WEFT_ANSWER_INVALID,
+                "parameter 'adapter' is no name, or that of another adapter than the model's name "
+                "has");
+}
+
+static bool read_adapter(reader *r, const Inference__InferParameter *p)
+{
+    if (!p || p->parameter_choice_case != INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_STRING_PARAM)
+        return fail(r, WEFT_ANSWER_INVALID, "parameter 'adapter' is no text");
+    return take_adapter(r, p->string_param);
+}
+
 static bool read_parameter(reader *r, const char *key, const Inference__InferParameter *p)
 {
     weft_request *request = r->infer->request;
@@ -389,6 +404,8 @@ static bool read_parameter(reader *r, const char *key, const Inference__InferPar
         return get_amount(r, key, p, &request->need.min_accuracy);
     if (strcmp(key, "max_cost") == 0)
         return get_amount(r, key, p, &request->need.max_cost);
+    if (strcmp(key, "adapter") == 0)
+        return read_adapter(r, p);
     if (strcmp(key, "best_effort") == 0)
         return get_flag(r, key, p, &request->need.best_effort);
     if (strcmp(key, "latency_ms") != 0)
@@ -403,7 +420,10 @@ static bool prepare(reader *r, const weft_model_ref *model)
     weft_grpc_infer *infer = r->infer;
     const weft_bundle_program *p = model->program;
     /* The name was found without decoding the message. */
-    if (strcmp(infer->in->model_name, weft_bundle_served(p)) != 0)
+    bool named;
+    const char *adapter =
+        weft_router__adapter_in(p, infer->in->model_name, strlen(infer->in->model_name), &named);
+    if (!named)
         return fail(r, WEFT_ANSWER_INVALID, "the message names two models");
     infer->program = p;
     infer->version = model->version;
@@ -414,6 +434,8 @@ static bool prepare(reader *r, const weft_model_ref *model)
     infer->output = calloc(p->n_output + 1, sizeof *infer->output);
     if (!infer->request || !infer->has_input || !infer->converted || !infer->output)
         return fail(r, WEFT_ANSWER_INTERNAL, "out of memory");
+    if (adapter && !take_adapter(r, adapter))
+        return false;
     for (size_t i = 0; i < infer->in->n_parameters; i++)
         if (!read_parameter(r, infer->in->parameters[i]->key, infer->in->parameters[i]->value))
             return false;

@@ -428,6 +428,7 @@ void weft_http__free_exchange(http_exchange *x)
     weft_repository__close_scan(x->list.at.files);
     weft_buf_finish(&x->list.text);
     free(x->name);
+    free(x->adapter);
     drop_plain(x);
     release(x, x->charged);
     weft_peers__release(&x->http->peers, x->peer);

@@ -132,6 +132,7 @@ struct http_exchange {
     http_list list;
     uint32_t model;     /* of the route, held; UINT32_MAX: none */
     bool any_version;   /* the path names none */
+    char *adapter;      /* that the path names; NULL: none */
     bool in_use;        /* weft_router__begin_use */
     uint64_t announced; /* bytes of the body; 0: unknown */
     char *body;

@@ -286,6 +286,16 @@ static void submit(http_exchange *x)
     weft_router__submit(x->http->router, x->infer->request);
 }
 
+/* Gives the request the adapter that the path names. false: it names another one; the exchange has
+ * its error. */
+static bool take_adapter(http_exchange *x)
+{
+    if (!x->adapter || weft_request__set_adapter(x->infer->request, x->adapter, strlen(x->adapter)))
+        return true;
+    weft_http__fail(x, 400, "parameter 'adapter' names another adapter than the path");
+    return false;
+}
+
 /* The request was read. false: it was not, or holds too much; the exchange has its error. */
 static bool take_request(http_exchange *x)
 {
@@ -293,7 +303,7 @@ static bool take_request(http_exchange *x)
         x->status = weft_http__status_of(x->answer);
     else if (weft_regions__input_bytes(x->infer->request) > x->http->max_body)
         weft_http__fail_size(x);
-    else if (weft_http__hold_inputs(x))
+    else if (take_adapter(x) && weft_http__hold_inputs(x))
         return true;
     weft_oip__destroy_infer(x->infer);
     x->infer = NULL;
@@ -578,7 +588,13 @@ static bool find_target(target *t, const http1_path *p, int model, int version)
         return false;
     }
     t->model = at;
-    return true;
+    bool named;
+    const char *adapter =
+        weft_router__adapter_in(weft_router__model(t->router, at).program, name, len, &named);
+    t->x->adapter = adapter ? strndup(adapter, (size_t)(name + len - adapter)) : NULL;
+    if (adapter && !t->x->adapter)
+        weft_http__fail(t->x, 503, "out of memory");
+    return !adapter || t->x->adapter;
 }
 
 /* The methods of a path that has no route of the method asked for. */

@@ -45,12 +45,19 @@ static bool read_flag(weft_oip__reader *r, const char *key, int *out)
 }
 
 /* Those that are read; a bit of weft_oip__parameters.seen each. */
-static const char *const parameter_names[] = {"binary_data_size",     "timeout",
-                                              "binary_data",          "binary_data_output",
-                                              "classification",       "latency_ms",
-                                              "min_accuracy",         "max_cost",
-                                              "best_effort",          "shared_memory_region",
-                                              "shared_memory_offset", "shared_memory_byte_size"};
+static const char *const parameter_names[] = {"binary_data_size",
+                                              "timeout",
+                                              "binary_data",
+                                              "binary_data_output",
+                                              "classification",
+                                              "latency_ms",
+                                              "min_accuracy",
+                                              "max_cost",
+                                              "best_effort",
+                                              "shared_memory_region",
+                                              "shared_memory_offset",
+                                              "shared_memory_byte_size",
+                                              "adapter"};
 
 static bool read_region(weft_oip__reader *r, weft_oip__parameters *out)
 {
@@ -62,6 +69,17 @@ static bool read_region(weft_oip__reader *r, weft_oip__parameters *out)
         return weft_oip__refuse_json(r);
     return len < sizeof out->region ||
            weft_oip__refuse(r, WEFT_ANSWER_INVALID, "there is no region '%.64s...'", out->region);
+}
+
+static bool read_adapter(weft_oip__reader *r, weft_oip__parameters *out)
+{
+    size_t len = 0;
+    if (!weft_oip__expect(r, '"', "parameter 'adapter' is no text"))
+        return false;
+    if (!weft_json__string(&r->json, out->adapter, sizeof out->adapter, &len))
+        return weft_oip__refuse_json(r);
+    return (len > 0 && len == strlen(out->adapter)) ||
+           weft_oip__refuse(r, WEFT_ANSWER_INVALID, "parameter 'adapter' is no name");
 }
 
 static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__parameters *out)
@@ -92,6 +110,8 @@ static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__param
         out->need.best_effort = flag > 0;
         return ok;
     }
+    if (strcmp(key, "adapter") == 0)
+        return read_adapter(r, out);
     if (strcmp(key, "binary_data") == 0)
         return read_flag(r, key, &out->binary);
     if (strcmp(key, "binary_data_output") == 0)
@@ -492,6 +512,8 @@ static bool read_request(weft_oip__reader *r)
     r->infer->request->timeout_us = r->root.timeout_us;
     r->infer->request->need = r->root.need;
     r->infer->request->need.latency_us *= 1e3;
+    if (r->root.adapter[0])
+        weft_request__set_adapter(r->infer->request, r->root.adapter, strlen(r->root.adapter));
     return check_inputs(r) && read_outputs(r);
 }
 

@@ -15,7 +15,8 @@ typedef struct weft_oip__parameters {
     unsigned seen; /* bits, by parameter_names */
     uint64_t size, timeout_us;
     int binary, binary_output; /* -1: not given */
-    weft_app_need need;        /* latency_us: in ms, as given */
+    char adapter[WEFT_ADAPTER_NAME_MAX + 1];
+    weft_app_need need; /* latency_us: in ms, as given */
 } weft_oip__parameters;
 
 typedef struct weft_oip__reader {

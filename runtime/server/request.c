@@ -30,6 +30,17 @@ void weft_request__destroy(weft_request *request)
     free(request);
 }
 
+bool weft_request__set_adapter(weft_request *request, const char *name, size_t len)
+{
+    if (len == 0 || len > WEFT_ADAPTER_NAME_MAX || memchr(name, 0, len) ||
+        (request->adapter[0] &&
+         (strlen(request->adapter) != len || memcmp(request->adapter, name, len) != 0)))
+        return false;
+    memcpy(request->adapter, name, len);
+    request->adapter[len] = 0;
+    return true;
+}
+
 void weft_request__ask_none(weft_request *request, uint32_t n_output)
 {
     request->skip =

@@ -39,13 +39,43 @@ static bool is_preferred(const router_model *a, const router_model *b)
                                   : compare_versions(a->version, b->version) > 0;
 }
 
+static bool has_adapter(const router_model *m, const char *name, size_t len)
+{
+    char text[WEFT_ADAPTER_NAME_MAX + 1];
+    if (len >= sizeof text || m->app || !m->bundle)
+        return false;
+    const weft_bundle *b = m->bundle->bundle;
+    memcpy(text, name, len);
+    text[len] = 0;
+    return weft_bundle_find_adapter(b, (uint32_t)(m->program - b->program), text) != 0;
+}
+
+const char *weft_router__adapter_in(const weft_bundle_program *program, const char *name,
+                                    size_t len, bool *out_named)
+{
+    const char *own = weft_bundle_served(program);
+    size_t n = strlen(own);
+    bool begins = n <= len && memcmp(name, own, n) == 0;
+    const char *adapter = begins && n < len && name[n] == WEFT_ADAPTER_MARK ? name + n + 1 : NULL;
+    *out_named = begins && (n == len || adapter);
+    return adapter;
+}
+
+/* Whether the name is that of the model, or of an adapter that it has. */
+static bool answers_name(const router_model *m, const char *name, size_t len)
+{
+    bool named = false;
+    const char *adapter = m->shown ? weft_router__adapter_in(m->program, name, len, &named) : NULL;
+    return named && (!adapter || has_adapter(m, adapter, (size_t)(name + len - adapter)));
+}
+
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len,
                            const char *version, size_t version_len)
 {
     uint32_t found = UINT32_MAX;
     for (uint32_t i = 0; i < router->n_model; i++) {
         const router_model *m = &router->model[i];
-        if (!has_name(m, name, len) || !weft_router__serves(router, i))
+        if (!answers_name(m, name, len) || !weft_router__serves(router, i))
             continue;
         if (version_len &&
             (strlen(m->version) != version_len || memcmp(m->version, version, version_len) != 0))

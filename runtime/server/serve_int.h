@@ -342,6 +342,7 @@ typedef struct weft_request {
     weft_tensor *in;     /* in the program's order; their data outlives the request */
     uint64_t timeout_us; /* given by the client; 0: the server's */
     const char *id;      /* given by the client; borrowed until `done` returns; NULL: none */
+    char adapter[WEFT_ADAPTER_NAME_MAX + 1]; /* name; "": none */
     weft_app_need need;
     weft_app_choice chosen;
     weft_origin origin;
@@ -366,8 +367,9 @@ typedef struct weft_request {
     uint64_t arrived_ns, deadline_ns; /* it is answered at its deadline at the latest */
     uint64_t due_ns;                  /* order in the queue */
     bool promised;                    /* an answer after due_ns is worth nothing */
-    int64_t rows;      /* value of the batch symbol; 1 when the model cannot be batched */
-    uint32_t attempts; /* workers that died or failed while running it */
+    int64_t rows;        /* value of the batch symbol; 1 when the model cannot be batched */
+    uint32_t adapter_at; /* number in the bundle, from 1; 0: none */
+    uint32_t attempts;   /* workers that died or failed while running it */
     bool queued;
     bool ending; /* its answer is set, and `done` is called next */
     bool moved;  /* taken from a worker that was slow or did not answer */
@@ -376,6 +378,8 @@ typedef struct weft_request {
 /* With arrays for the inputs and outputs of the model. NULL: out of memory. */
 weft_request *weft_request__create(const weft_model_ref *model);
 void weft_request__destroy(weft_request *request);
+/* The adapter that answers. false: that is no name of one, or another one was named before. */
+bool weft_request__set_adapter(weft_request *request, const char *name, size_t len);
 /* None of the model's outputs is asked for, as long as weft_request__ask adds none; a new request
  * asks for all. */
 void weft_request__ask_none(weft_request *request, uint32_t n_output);
@@ -458,6 +462,12 @@ uint64_t weft_router__identity(const weft_router *router, uint32_t model);
 bool weft_router__spreads(const weft_router *router, uint32_t model);
 /* A model that is served, by name and version; version_len 0: the version of the largest weight,
  * and of equal ones the latest. UINT32_MAX: none. */
+/* A name may be BASE@ADAPTER: that of a model that has this adapter. */
+enum { WEFT_ADAPTER_MARK = '@' };
+/* The adapter in a name of the model; NULL: the name has none, or is another model's. *out_named:
+ * whether it is this one's. */
+const char *weft_router__adapter_in(const weft_bundle_program *program, const char *name,
+                                    size_t len, bool *out_named);
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len,
                            const char *version, size_t version_len);
 /* The versions of the model that are served, in ascending order: `after` UINT32_MAX: the first.
@@ -767,7 +777,8 @@ typedef struct weft_wire_head {
     uint64_t id;
     uint32_t model, n_tensor;
     uint32_t err; /* weft_err */
-    uint32_t pad;
+    /* The last tensor, u32[rows], tells the adapter of each row: weft_session_adapt. */
+    uint32_t adapted;
     uint64_t payload_bytes;
     uint64_t input_ns, infer_ns, output_ns;
     uint64_t skip; /* outputs that nobody asks for: weft_session_skip */

@@ -163,7 +163,8 @@ static weft_session *find_session(const worker *w, const weft_wire_head *head)
     const weft_bundle *bundle = weft_engine_bundle(w->engine);
     uint32_t n_program = bundle->n_program + bundle->n_joint;
     weft_session *s = head->model < n_program ? w->session[head->model] : NULL;
-    return s && head->n_tensor == weft_session_program(s)->n_input ? s : NULL;
+    return s && head->n_tensor == weft_session_program(s)->n_input + (head->adapted != 0) ? s
+                                                                                          : NULL;
 }
 
 /* Prepares the session for inputs of the message's dims. false: the router is gone, or its message
@@ -190,6 +191,20 @@ static bool prepare_sizes(worker *w, weft_wire_head head)
     return ok;
 }
 
+/* The session gets the adapters of the message's rows; head->n_tensor is then that of its inputs.
+ */
+static weft_err take_adapters(worker *w, weft_session *session, weft_wire_head *head,
+                              const weft_tensor *in)
+{
+    if (!head->adapted)
+        return weft_session_adapt(session, NULL, 0, w->diag);
+    const weft_tensor *of = &in[--head->n_tensor];
+    head->adapted = 0;
+    if (of->dtype != WEFT_DTYPE_U32 || of->rank != 1 || of->dim[0] > UINT32_MAX)
+        return WEFT_ERR_INPUT;
+    return weft_session_adapt(session, of->data, (uint32_t)of->dim[0], w->diag);
+}
+
 /* Runs a session on inputs and sends its outputs, or its error. false: the router is gone, or the
  * device is lost. */
 static bool run_session(worker *w, weft_session *session, weft_wire_head head,
@@ -202,7 +217,9 @@ static bool run_session(worker *w, weft_session *session, weft_wire_head head,
         uint64_t start_ns = weft_clock__now_ns();
         weft_diag_clear(w->diag);
         weft_session_skip(session, head.skip);
-        weft_err err = weft_session_run(session, in, head.n_tensor, w->diag, out, n_out);
+        weft_err err = take_adapters(w, session, &head, in);
+        if (err == WEFT_ERR_OK)
+            err = weft_session_run(session, in, head.n_tensor, w->diag, out, n_out);
         head.kind = WEFT_WIRE_DONE;
         head.infer_ns = weft_clock__now_ns() - start_ns;
         /* After a device error this process can run nothing: the router gives the batch to another.
@@ -345,6 +362,7 @@ static weft_err open_channel(worker *w, const char *text)
     for (uint32_t i = 0; i < bundle->n_program + bundle->n_joint; i++)
         if (bundle->program[i].n_input > w->inputs_max)
             w->inputs_max = bundle->program[i].n_input;
+    w->inputs_max++; /* the adapters of rows */
     w->tensor = calloc((size_t)w->inputs_max + 1, sizeof *w->tensor);
     w->in = calloc((size_t)w->inputs_max + 1, sizeof *w->in);
     w->channel = weft_channel__open(fd, to_worker, to_router);

@@ -34,6 +34,9 @@ static size_t bucket_bytes(const weft_bundle_program *p, const weft_bundle_port 
     return (size_t)total;
 }
 
+/* The adapters of as many rows as most batches have. */
+enum { ADAPTERS_BYTES = 1024 };
+
 static size_t larger_box(size_t a, size_t b)
 {
     return b > BOX_MAX_BYTES ? BOX_MAX_BYTES : b > a ? b : a;
@@ -46,7 +49,7 @@ void weft_worker__open_channel(worker_process *w)
     for (uint32_t i = 0; i < b->n_program + b->n_joint; i++) {
         const weft_bundle_program *p = &b->program[i];
         size_t heads = sizeof(weft_wire_head) + WEFT_WIRE_ALIGN;
-        size_t in = heads + p->n_input * sizeof(weft_wire_tensor),
+        size_t in = heads + (p->n_input + (size_t)1) * sizeof(weft_wire_tensor) + ADAPTERS_BYTES,
                out = heads + p->n_output * sizeof(weft_wire_tensor);
         w->outputs_max = p->n_output > w->outputs_max ? p->n_output : w->outputs_max;
         bool served = i >= b->n_program || w->serves[i];
