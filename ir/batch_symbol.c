@@ -608,7 +608,7 @@ static spread spread_node(const view *v)
         if (v->in[i].kind == WEFT_SPREAD_MIXED)
             return mixed;
     if (!v->first) {
-        if (op->traits & WEFT_T_RANDOM || op->batch == WEFT_BATCH_OUTERMOST)
+        if (op->traits & (WEFT_T_RANDOM | WEFT_T_PER_RUN))
             return mixed;
         if ((op->traits & WEFT_T_FILL) && type_mentions(a, v->out))
             return spread_fill(v, op);

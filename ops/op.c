@@ -50,7 +50,8 @@ enum {
     FILL = WEFT_T_FILL,
     NARROW = WEFT_T_NARROW,
     LAYOUT = WEFT_T_LAYOUT,
-    BODY = WEFT_T_BODY
+    BODY = WEFT_T_BODY,
+    PER_RUN = WEFT_T_PER_RUN
 };
 
 static const weft_op ops[WEFT_OP_COUNT] = {

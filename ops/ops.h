@@ -144,6 +144,7 @@ typedef enum weft_trait {
                                      their values */
     WEFT_T_FILL = 1u << 13,       /* repeats elements to a shape that the operator is given */
     WEFT_T_BODY = 1u << 15,       /* runs other graphs: ops/flow.h */
+    WEFT_T_PER_RUN = 1u << 16,    /* depends on what a run brings: no constant, even of constants */
     WEFT_T_LAYOUT = 1u << 12      /* supports all layouts: results have that of operand 0, or the
                                      one that attribute `layout` names; the others: PLAIN only */
 } weft_trait;

@@ -2,35 +2,39 @@
  *
  *     %y = matmul %x, $w              %y = matmul %x, $w
  *     %z = add %y, $bias       ==>    %z = add %y, $bias
- *                                     %d = adapter_delta %x {sites = ["layer.0.query"], widths =
- * [64]} %s = add %z, %d
+ *                                     %d = adapter_delta %x {sites = ["layer.0.query"],
+ *                                                        widths = [64]}
+ *                                     %s = add %z, %d
  *
  * Runs tell which adapter each row of the batch uses, and bring its factors (ops/adapter_rows.h),
  * so that one program serves any adapters of these GEMMs. Later passes fuse the sum with the GEMM.
  *
  * A GEMM by a weight is known by the path of its module: of the weight, "PATH.weight"; of the bias
  * that is added to the result, "PATH.bias", where constant folding has renamed the weight; or of
- * the ONNX node, "/layer.0/query/MatMul". The paths of the options are those of adapters' files,
- * which may have more components in front, or fewer. A path that fits no GEMM, or several of
- * different paths equally well, is an error: the model would answer without its adapter.
+ * the ONNX node, "/layer.0/query/MatMul". Exporters give equal constants one name: zeros are the
+ * bias of all modules. A weight or bias of GEMMs that are not those of one module names none. The
+ * paths of the options are those of adapters' files, which may have more components in front, or
+ * fewer. A path that fits no GEMM, or several of different modules equally well, is an error: the
+ * model would answer without its adapter, or with that of another module.
  *
- * Runs early, while nodes and weights have the names of the ONNX file. O(nodes x paths). */
+ * Runs before dedup, while nodes and weights have the names of the ONNX file. O(nodes x (nodes +
+ * paths)). */
 #include "passes/match.h"
 
 #include "ops/adapter_rows.h"
 
 #include <string.h>
 
-enum { NAMES_MAX = 3 };
+enum { BY_WEIGHT, BY_BIAS, BY_NODE, NAMES };
 
 /* A GEMM of a value by a weight. */
 typedef struct gemm {
     weft_node node;
-    weft_val result; /* with the bias */
+    weft_val weight, bias, result; /* bias: none; result: with the bias */
     int64_t n;
-    const char *name[NAMES_MAX]; /* paths of its module, the best first */
-    uint32_t n_name;
-    const char *site; /* the name by which it is a site; NULL: it is none */
+    const char *name[NAMES]; /* paths of its module, the best first; NULL: none */
+    const char *site;        /* the name by which it is a site; NULL: it is none */
+    const char *twin;        /* path of another node with equal constants; NULL: there is none */
 } gemm;
 
 typedef struct finder {
@@ -42,12 +46,6 @@ typedef struct finder {
 } finder;
 
 /* -- Names ---------------------------------------------------------------------------------- */
-
-static void add_path(gemm *at, const char *path)
-{
-    if (path && *path && at->n_name < NAMES_MAX)
-        at->name[at->n_name++] = path;
-}
 
 /* The name of a weight without `ending`; NULL: it ends otherwise. */
 static const char *strip_ending(const finder *f, weft_val v, const char *ending)
@@ -104,13 +102,44 @@ static bool read_gemm(const finder *f, weft_node n, gemm *out)
         weft_attrs_int(attrs, is_gemm ? WEFT_ATTR_TRANSA : WEFT_ATTR_TRANS_A, 0))
         return false;
     bool trans_b = weft_attrs_int(attrs, is_gemm ? WEFT_ATTR_TRANSB : WEFT_ATTR_TRANS_B, 0) != 0;
-    *out = (gemm){.node = n, .n = tw->dim[!trans_b]};
+    *out = (gemm){.node = n, .weight = w, .n = tw->dim[!trans_b]};
     out->result = with_bias(f, weft_node_out(m, n, 0), &bias);
-    add_path(out, strip_ending(f, w, ".weight"));
-    if (bias.i)
-        add_path(out, strip_ending(f, bias, ".bias"));
-    add_path(out, path_of_node(f, n));
-    return out->n_name > 0;
+    out->bias = bias;
+    out->name[BY_WEIGHT] = strip_ending(f, w, ".weight");
+    out->name[BY_BIAS] = strip_ending(f, bias, ".bias");
+    out->name[BY_NODE] = path_of_node(f, n);
+    return true;
+}
+
+static bool same_weight(const finder *f, const gemm *a, const gemm *b)
+{
+    return a->weight.i == b->weight.i || weft_weight_equal(f->m, weft_val_weight(f->m, a->weight),
+                                                           weft_val_weight(f->m, b->weight));
+}
+
+/* Whether both may be uses of one module, as far as the constants and nodes tell. */
+static bool may_be_one(const finder *f, const gemm *a, const gemm *b)
+{
+    const char *of_a = a->name[BY_NODE], *of_b = b->name[BY_NODE];
+    return a->bias.i == b->bias.i && (!of_a || !of_b || strcmp(of_a, of_b) == 0) &&
+           same_weight(f, a, b);
+}
+
+/* Forgets the names of constants that GEMMs of different modules have in common. Of modules that
+ * differ in nothing but the path it is not known whether they are one that runs twice. */
+static void part(const finder *f, gemm *a, gemm *b)
+{
+    bool weight = a->weight.i == b->weight.i, bias = a->bias.i && a->bias.i == b->bias.i;
+    if (may_be_one(f, a, b))
+        return;
+    if (weight)
+        a->name[BY_WEIGHT] = b->name[BY_WEIGHT] = NULL;
+    if (bias)
+        a->name[BY_BIAS] = b->name[BY_BIAS] = NULL;
+    if (a->bias.i == b->bias.i && same_weight(f, a, b)) {
+        a->twin = b->name[BY_NODE];
+        b->twin = a->name[BY_NODE];
+    }
 }
 
 static void find_gemms(finder *f)
@@ -118,6 +147,9 @@ static void find_gemms(finder *f)
     f->at = weft_arena_array(f->cx->scratch, weft_graph_node_count(f->g), sizeof *f->at);
     WEFT_FOREACH_NODE (f->m, f->g, n)
         f->n += read_gemm(f, n, &f->at[f->n]);
+    for (uint32_t i = 0; i < f->n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            part(f, &f->at[i], &f->at[k]);
 }
 
 /* -- Paths ---------------------------------------------------------------------------------- */
@@ -126,8 +158,8 @@ static void find_gemms(finder *f)
 static weft_path_fit fit_gemm(const gemm *at, const char *path, const char **out_name)
 {
     weft_path_fit best = WEFT_PATH_APART;
-    for (uint32_t i = 0; i < at->n_name; i++) {
-        weft_path_fit fit = weft_path_compare(at->name[i], path);
+    for (uint32_t i = 0; i < NAMES; i++) {
+        weft_path_fit fit = weft_path_compare(at->name[i] ? at->name[i] : "", path);
         if (fit > best) {
             best = fit;
             *out_name = at->name[i];
@@ -139,15 +171,19 @@ static weft_path_fit fit_gemm(const gemm *at, const char *path, const char **out
 /* GEMMs of different names: `path` does not tell which is meant. */
 static weft_err refuse_ambiguous(const finder *f, const char *path, const char *a, const char *b)
 {
-    return weft_diag_error(f->cx->diag, WEFT_ERR_INPUT, (weft_where){.item = weft_graph_name(f->g)},
-                           "adapter: module %s may be %s or %s; rename it in the adapter's file to "
-                           "one of them",
-                           path, a, b);
+    return weft_diag_error(
+        f->cx->diag, WEFT_ERR_INPUT, (weft_where){.item = weft_graph_name(f->g)},
+        strcmp(a, b) ? "adapter: module %s may be %s or %s: rename it in the adapter's file, or "
+                       "merge the adapter into its base where these have equal weights"
+                     : "adapter: module %s may be several: %s has GEMMs by different weights",
+        path, a, b);
 }
 
 static weft_err refuse_unknown(const finder *f, const char *path)
 {
-    const char *like = f->n ? f->at[0].name[0] : NULL;
+    const char *like = NULL;
+    for (uint32_t i = 0; i < f->n * NAMES && !like; i++)
+        like = f->at[i / NAMES].name[i % NAMES];
     return weft_diag_error(
         f->cx->diag, WEFT_ERR_INPUT, (weft_where){.item = weft_graph_name(f->g)},
         "adapter: no GEMM by a constant weight belongs to module %s%s%s; export the model with the "
@@ -157,12 +193,12 @@ static weft_err refuse_unknown(const finder *f, const char *path)
         path, like ? "; the first one's is " : "", like ? like : "");
 }
 
-/* Makes sites of the GEMMs that the path fits best; several have to have one name.
- */
+/* Makes sites of the GEMMs that the path fits best; several have to be uses of one module. */
 static weft_err mark(finder *f, const char *path)
 {
     weft_path_fit best = WEFT_PATH_APART;
-    const char *name = NULL, *first = NULL;
+    const char *name = NULL;
+    const gemm *first = NULL;
     for (uint32_t i = 0; i < f->n; i++) {
         weft_path_fit fit = fit_gemm(&f->at[i], path, &name);
         best = fit > best ? fit : best;
@@ -174,10 +210,15 @@ static weft_err mark(finder *f, const char *path)
         weft_path_fit fit = fit_gemm(at, path, &name);
         if (fit < best)
             continue;
-        if (first && strcmp(first, name) != 0)
-            return refuse_ambiguous(f, path, first, name);
-        first = name;
+        if (first && (strcmp(first->site, name) != 0 || !same_weight(f, first, at)))
+            return refuse_ambiguous(f, path, first->site, name);
+        /* Another adapter may call the module otherwise. */
+        if (at->site && weft_path_compare(at->site, path) == WEFT_PATH_APART)
+            return refuse_ambiguous(f, path, at->site, name);
+        if (at->twin)
+            return refuse_ambiguous(f, path, name, at->twin);
         at->site = at->site ? at->site : name;
+        first = at;
     }
     return WEFT_ERR_OK;
 }

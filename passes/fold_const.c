@@ -193,7 +193,7 @@ static weft_err fold_by_running(weft_passctx *cx, weft_graph *g, weft_node n, bo
     weft_module *m = weft_graph_module(g);
     const weft_op *op = weft_node_opdef(m, n);
     uint64_t in_bytes = 0;
-    if (!op->eval || (op->traits & WEFT_T_RANDOM) || is_unpredictable(m, n) ||
+    if (!op->eval || (op->traits & (WEFT_T_RANDOM | WEFT_T_PER_RUN)) || is_unpredictable(m, n) ||
         has_symbols(weft_node_attrs(m, n)) || !operands_are_weights(cx, m, n, &in_bytes) ||
         !is_affordable(cx, m, n, is_dequantised(m, n) ? 4 * in_bytes : in_bytes) ||
         !weft_rewrite__allow(cx))

@@ -128,7 +128,7 @@ static bool is_image_wise(const weft_graph *g, weft_node n, weft_dim batch)
     const weft_op *op = weft_node_opdef(m, n);
     weft_attrs attrs = weft_node_attrs(m, n);
     uint32_t activations = 0;
-    if (op->traits & (WEFT_T_RANDOM | WEFT_T_DATA))
+    if (op->traits & (WEFT_T_RANDOM | WEFT_T_DATA | WEFT_T_PER_RUN))
         return false;
     for (uint32_t i = 0; i < attrs.n; i++)
         for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)

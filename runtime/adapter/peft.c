@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "ops/adapter_rows.h"
 
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ typedef struct reader {
     const json_t *config;
     weft_peft_module *module;
     const weft_safetensor **a, **b; /* of each module */
+    double *scale;
     uint32_t n;
 } reader;
 
@@ -67,6 +69,9 @@ static weft_err check_config(const reader *r)
     if (bias && (!json_is_string(bias) || strcmp(json_string_value(bias), "none") != 0))
         return REFUSE(r, "bias", "is %s; only none is supported",
                       json_is_string(bias) ? json_string_value(bias) : "no text");
+    const json_t *rslora = json_object_get(r->config, "use_rslora");
+    if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
+        return REFUSE(r, "use_rslora", "is neither true nor false");
     return WEFT_ERR_OK;
 }
 
@@ -74,8 +79,9 @@ static weft_err check_config(const reader *r)
 static void warn_init(const reader *r)
 {
     const char *init = json_string_value(json_object_get(r->config, "init_lora_weights"));
-    if (init && (strncmp(init, "pissa", 5) == 0 || strcmp(init, "olora") == 0 ||
-                 strcmp(init, "corda") == 0 || strcmp(init, "lora_ga") == 0))
+    if (init &&
+        (strncmp(init, "pissa", 5) == 0 || strcmp(init, "olora") == 0 ||
+         strcmp(init, "corda") == 0 || strcmp(init, "lora_ga") == 0 || strcmp(init, "loftq") == 0))
         weft_diag_warn(r->diag, (weft_where){.file = r->folder, .item = "init_lora_weights"},
                        "%s changes the weights of the base: the adapter fits the published base "
                        "only if it was converted when it was saved",
@@ -209,20 +215,23 @@ static float *widen(const reader *r, const weft_tensor *t)
     return y;
 }
 
-/* b, [n, rank], as [rank, n] times the scale. */
+/* b, [n, rank], as [rank, n] times the scale; NULL: an element is not finite. */
 static float *turn(const reader *r, const weft_peft_module *m, const float *b, double scale)
 {
     float *y = weft_arena_array(r->arena, (size_t)(m->rank * m->n) + 1, sizeof *y);
     for (int64_t i = 0; i < m->n; i++)
-        for (int64_t k = 0; k < m->rank; k++)
-            y[k * m->n + i] = (float)(scale * (double)b[i * m->rank + k]);
+        for (int64_t k = 0; k < m->rank; k++) {
+            double scaled = scale * (double)b[i * m->rank + k];
+            if (!(fabs(scaled) <= FLT_MAX))
+                return NULL;
+            y[k * m->n + i] = (float)scaled;
+        }
     return y;
 }
 
 static weft_err read_module(const reader *r, uint32_t i)
 {
     weft_peft_module *m = &r->module[i];
-    double scale;
     if (!r->a[i] || !r->b[i])
         return REFUSE(r, m->path, "has no %s", r->a[i] ? "lora_B.weight" : "lora_A.weight");
     const weft_tensor *a = &r->a[i]->tensor, *b = &r->b[i]->tensor;
@@ -235,13 +244,11 @@ static weft_err read_module(const reader *r, uint32_t i)
                       "factors [%lld, %lld] and [%lld, %lld] do not fit; the rank is 1 to %d",
                       (long long)a->dim[0], (long long)a->dim[1], (long long)b->dim[0],
                       (long long)b->dim[1], WEFT_ADAPTER_RANK_MAX);
-    WEFT_TRY(find_scale(r, m, &scale));
+    WEFT_TRY(find_scale(r, m, &r->scale[i]));
     m->a = widen(r, a);
     const float *wide = m->a ? widen(r, b) : NULL;
-    if (!wide)
-        return REFUSE(r, m->path, "a factor has a number that is not finite");
-    m->b = turn(r, m, wide, scale);
-    return WEFT_ERR_OK;
+    m->b = wide ? turn(r, m, wide, r->scale[i]) : NULL;
+    return m->b ? WEFT_ERR_OK : REFUSE(r, m->path, "a factor has a number that is not finite");
 }
 
 static int compare_paths(const void *a, const void *b)
@@ -255,6 +262,7 @@ static weft_err read_modules(reader *r, const weft_safetensors *list)
     r->module = weft_arena_array(r->arena, (size_t)list->n + 1, sizeof *r->module);
     r->a = weft_arena_array(r->arena, (size_t)list->n + 1, sizeof *r->a);
     r->b = weft_arena_array(r->arena, (size_t)list->n + 1, sizeof *r->b);
+    r->scale = weft_arena_array(r->arena, (size_t)list->n + 1, sizeof *r->scale);
     for (uint32_t i = 0; i < list->n; i++)
         WEFT_TRY(take_tensor(r, names, &list->at[i]));
     if (r->n == 0)

@@ -137,7 +137,8 @@ weft_err weft_cpu__prepare_adapter(weft_prep *p)
 {
     const weft_tensor *x = &p->in[0].tensor, *y = &p->out[0].tensor;
     uint64_t parts = 0, bytes = 0;
-    if (!p->adapters || !weft_slot_is(&p->in[0], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
+    if (!p->adapters || x->dim[x->rank - 1] == 0 ||
+        !weft_slot_is(&p->in[0], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN) ||
         !weft_slot_is(&p->out[0], WEFT_DTYPE_F32, WEFT_LAYOUT_PLAIN))
         return WEFT_ERR_OK;
     adapter_kernel *k = calloc(1, sizeof *k);

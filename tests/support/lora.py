@@ -10,7 +10,8 @@ from onnx_file import Node
 from text_models import MASKS, POSITIONS, Model, port
 
 # How exporters write a linear module (families.md of torch: constant folding on or off, Gemm, dynamo).
-STYLES = ["folded", "folded_without_bias", "transposed", "gemm", "named"]
+# "one_zero": equal constants, biases that are zero here, have the name of the first.
+STYLES = ["folded", "folded_without_bias", "transposed", "gemm", "named", "one_zero"]
 
 
 class Named(Model):
@@ -19,6 +20,7 @@ class Named(Model):
     def __init__(self, rs, style, hidden, heads):
         super().__init__(rs, hidden, heads)
         self.style, self.modules, self.layers, self.paths = style, {}, 0, []
+        self.zeros = {}  # size -> name
 
     def layer(self, x, mask):
         at = f"encoder.layer.{self.layers}"
@@ -35,8 +37,11 @@ class Named(Model):
         self.g.constants[name] = w
         self.modules[path] = (name, turned)
         b = self.rs.uniform(-0.5, 0.5, n_out).astype(np.float32)
+        bias_name = f"{path}.bias"
+        if self.style == "one_zero":
+            bias_name, b = self.zeros.setdefault(n_out, bias_name), np.zeros(n_out, np.float32)
         if bias:
-            self.g.constants[f"{path}.bias"] = b
+            self.g.constants[bias_name] = b
         node = "/" + path.replace(".", "/").replace("/layer/", "/layer.")
         if self.style == "gemm":
             flat = self.op("Reshape", x, self.ints(-1, n_in))
@@ -45,7 +50,7 @@ class Named(Model):
             return self.op("Reshape", y, shape)
         w = self.op("Transpose", name, perm=[1, 0]) if turned else name
         y = self.named(f"{node}/MatMul", "MatMul", x, w)
-        return self.op("Add", f"{path}.bias", y) if bias else y
+        return self.op("Add", bias_name, y) if bias else y
 
     def named(self, name, op, *inputs, **attrs):
         self.count += 1
