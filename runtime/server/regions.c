@@ -6,8 +6,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,22 +41,12 @@ struct weft_region_uses {
     use use[]; /* inputs, then outputs */
 };
 
-static weft_answer fail(weft_answer answer, char *text, const char *fmt, ...) WEFT_PRINTF(3, 4);
-
-static weft_answer fail(weft_answer answer, char *text, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, WEFT_REQUEST_MESSAGE_MAX, fmt, ap);
-    va_end(ap);
-    return answer;
-}
-
 weft_answer weft_regions__check_on(const weft_regions *regions, char *text)
 {
     return regions ? WEFT_ANSWER_OK
-                   : fail(WEFT_ANSWER_UNSUPPORTED, text,
-                          "shared memory is off: the server was started without --shared-memory");
+                   : weft_answer__refuse(
+                         WEFT_ANSWER_UNSUPPORTED, text,
+                         "shared memory is off: the server was started without --shared-memory");
 }
 
 /* -- Regions -------------------------------------------------------------------------------- */
@@ -114,24 +102,29 @@ static bool is_utf8(const char *text)
 static weft_answer check_names(const weft_regions *all, const weft_region_info *i, char *text)
 {
     if (!i->name[0] || strlen(i->name) >= WEFT_REGION_NAME_MAX)
-        return fail(WEFT_ANSWER_INVALID, text, "the name of a region has 1 to %d bytes",
-                    WEFT_REGION_NAME_MAX - 1);
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                   "the name of a region has 1 to %d bytes",
+                                   WEFT_REGION_NAME_MAX - 1);
     if (!is_utf8(i->name) || !is_utf8(i->key))
-        return fail(WEFT_ANSWER_INVALID, text, "the name or key of a region is not UTF-8");
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                   "the name or key of a region is not UTF-8");
     if (find(all, i->name))
-        return fail(WEFT_ANSWER_INVALID, text, "region '%s' is registered already", i->name);
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text, "region '%s' is registered already",
+                                   i->name);
     if (i->key[0] != '/' || !i->key[1] || strchr(i->key + 1, '/') ||
         strlen(i->key) >= WEFT_REGION_KEY_MAX)
-        return fail(WEFT_ANSWER_INVALID, text,
-                    "the key of region '%s' is no name of shm_open: a slash and 1 to %d bytes",
-                    i->name, WEFT_REGION_KEY_MAX - 2);
+        return weft_answer__refuse(
+            WEFT_ANSWER_INVALID, text,
+            "the key of region '%s' is no name of shm_open: a slash and 1 to %d bytes", i->name,
+            WEFT_REGION_KEY_MAX - 2);
     if (strncmp(i->key, all->prefix, strlen(all->prefix)) != 0)
-        return fail(WEFT_ANSWER_INVALID, text,
-                    "the key of region '%s' must begin with '%.64s' here (--shared-memory)",
-                    i->name, all->prefix);
+        return weft_answer__refuse(
+            WEFT_ANSWER_INVALID, text,
+            "the key of region '%s' must begin with '%.64s' here (--shared-memory)", i->name,
+            all->prefix);
     if (all->n == WEFT_REGIONS_MAX)
-        return fail(WEFT_ANSWER_UNAVAILABLE, text, "%d regions are registered already",
-                    WEFT_REGIONS_MAX);
+        return weft_answer__refuse(WEFT_ANSWER_UNAVAILABLE, text,
+                                   "%d regions are registered already", WEFT_REGIONS_MAX);
     return WEFT_ANSWER_OK;
 }
 
@@ -146,15 +139,16 @@ static weft_answer open_object(region *r, char *text)
     struct stat s;
     r->fd = shm_open(r->key, O_RDWR | O_CLOEXEC, 0);
     if (r->fd < 0)
-        return fail(WEFT_ANSWER_INVALID, text, "region '%s': '%.64s' cannot be opened: %s", r->name,
-                    r->key, strerror(errno));
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                   "region '%s': '%.64s' cannot be opened: %s", r->name, r->key,
+                                   strerror(errno));
     if (fstat(r->fd, &s) == 0 && S_ISREG(s.st_mode) && r->bytes > 0 &&
         is_within(r->offset, r->bytes, (uint64_t)s.st_size))
         return WEFT_ANSWER_OK;
     close(r->fd);
-    return fail(WEFT_ANSWER_INVALID, text,
-                "region '%s': '%.64s' has no %" PRIu64 " bytes at %" PRIu64, r->name, r->key,
-                r->bytes, r->offset);
+    return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                               "region '%s': '%.64s' has no %" PRIu64 " bytes at %" PRIu64, r->name,
+                               r->key, r->bytes, r->offset);
 }
 
 weft_answer weft_regions__register(weft_regions *regions, const weft_region_info *info, char *text)
@@ -166,7 +160,7 @@ weft_answer weft_regions__register(weft_regions *regions, const weft_region_info
         return answer;
     region *r = calloc(1, sizeof *r);
     if (!r)
-        return fail(WEFT_ANSWER_INTERNAL, text, "out of memory");
+        return weft_answer__refuse(WEFT_ANSWER_INTERNAL, text, "out of memory");
     *r = (region){.next = regions->first,
                   .regions = regions,
                   .offset = info->offset,
@@ -215,7 +209,8 @@ weft_answer weft_regions__list(const weft_regions *regions, const char *name, we
         if (all || strcmp(r->name, name) == 0)
             out[(*out_n)++] = (weft_region_info){r->name, r->key, r->offset, r->bytes};
     return all || *out_n ? WEFT_ANSWER_OK
-                         : fail(WEFT_ANSWER_NOT_FOUND, text, "there is no region '%.64s'", name);
+                         : weft_answer__refuse(WEFT_ANSWER_NOT_FOUND, text,
+                                               "there is no region '%.64s'", name);
 }
 
 /* -- Tensors of requests -------------------------------------------------------------------- */
@@ -241,10 +236,12 @@ static weft_answer enter(weft_regions *regions, const weft_region_place *where, 
     pthread_mutex_lock(&regions->lock);
     region *of = *out = find(regions, where->name);
     if (!of)
-        answer = fail(WEFT_ANSWER_INVALID, text, "there is no region '%.64s'", where->name);
+        answer = weft_answer__refuse(WEFT_ANSWER_INVALID, text, "there is no region '%.64s'",
+                                     where->name);
     else if (!is_within(where->offset, where->bytes, of->bytes))
-        answer = fail(WEFT_ANSWER_INVALID, text, "region '%s' has no %" PRIu64 " bytes at %" PRIu64,
-                      of->name, where->bytes, where->offset);
+        answer = weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                     "region '%s' has no %" PRIu64 " bytes at %" PRIu64, of->name,
+                                     where->bytes, where->offset);
     else
         of->n_use++;
     pthread_mutex_unlock(&regions->lock);
@@ -260,7 +257,7 @@ static weft_answer place(weft_regions *regions, const weft_bundle_program *p, we
         return weft_regions__check_on(regions, text);
     weft_region_uses *uses = uses_of(p, r);
     if (!uses)
-        return fail(WEFT_ANSWER_INTERNAL, text, "out of memory");
+        return weft_answer__refuse(WEFT_ANSWER_INTERNAL, text, "out of memory");
     weft_answer answer = enter(regions, where, &of, text);
     if (answer == WEFT_ANSWER_OK)
         uses->use[at] = (use){.region = of, .offset = where->offset, .bytes = where->bytes};
@@ -273,9 +270,10 @@ weft_answer weft_regions__place_input(weft_regions *regions, const weft_bundle_p
 {
     size_t bytes = weft_tensor_bytes(&request->in[at]);
     if (regions && where->bytes != bytes)
-        return fail(WEFT_ANSWER_INVALID, text,
-                    "input '%s' has %" PRIu64 " bytes of shared memory, its shape needs %zu",
-                    program->input[at].name, where->bytes, bytes);
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                   "input '%s' has %" PRIu64
+                                   " bytes of shared memory, its shape needs %zu",
+                                   program->input[at].name, where->bytes, bytes);
     return place(regions, program, request, at, where, text);
 }
 
@@ -331,16 +329,16 @@ static weft_answer load(use *u, char *text)
     size_t have = 0;
     u->data = malloc(u->bytes + 64);
     if (!u->data)
-        return fail(WEFT_ANSWER_INTERNAL, text, "out of memory");
+        return weft_answer__refuse(WEFT_ANSWER_INTERNAL, text, "out of memory");
     while (have < u->bytes) {
         ssize_t n = pread(u->region->fd, (char *)u->data + have, u->bytes - have,
                           (off_t)(u->region->offset + u->offset + have));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fail(n < 0 ? WEFT_ANSWER_INTERNAL : WEFT_ANSWER_INVALID, text,
-                        "region '%s' cannot be read: %s", u->region->name,
-                        n < 0 ? strerror(errno) : "its object has become smaller");
+            return weft_answer__refuse(n < 0 ? WEFT_ANSWER_INTERNAL : WEFT_ANSWER_INVALID, text,
+                                       "region '%s' cannot be read: %s", u->region->name,
+                                       n < 0 ? strerror(errno) : "its object has become smaller");
         have += (size_t)n;
     }
     return WEFT_ANSWER_OK;
@@ -375,22 +373,23 @@ static weft_answer store(const use *u, const weft_tensor *t, char *text)
     uint64_t at = u->region->offset + u->offset;
     size_t bytes = weft_tensor_bytes(t), have = 0;
     if (bytes > u->bytes)
-        return fail(WEFT_ANSWER_INVALID, text,
-                    "an output has %zu bytes, its place in region '%s' %" PRIu64, bytes,
-                    u->region->name, u->bytes);
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                   "an output has %zu bytes, its place in region '%s' %" PRIu64,
+                                   bytes, u->region->name, u->bytes);
     /* Writing must not make the object larger again. */
     if (fstat(u->region->fd, &s) != 0 || !is_within(at, bytes, (uint64_t)s.st_size))
-        return fail(WEFT_ANSWER_INVALID, text,
-                    "region '%s' cannot be written: its object has become smaller",
-                    u->region->name);
+        return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
+                                   "region '%s' cannot be written: its object has become smaller",
+                                   u->region->name);
     while (have < bytes) {
         ssize_t n =
             pwrite(u->region->fd, (const char *)t->data + have, bytes - have, (off_t)(at + have));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fail(WEFT_ANSWER_INTERNAL, text, "region '%s' cannot be written: %s",
-                        u->region->name, n < 0 ? strerror(errno) : "no more space");
+            return weft_answer__refuse(WEFT_ANSWER_INTERNAL, text,
+                                       "region '%s' cannot be written: %s", u->region->name,
+                                       n < 0 ? strerror(errno) : "no more space");
         have += (size_t)n;
     }
     return WEFT_ANSWER_OK;

@@ -294,6 +294,10 @@ typedef enum weft_answer {
     WEFT_ANSWER_INTERNAL     /* 500, INTERNAL */
 } weft_answer;
 
+/* Writes why into `text` (WEFT_REQUEST_MESSAGE_MAX bytes); returns the answer. */
+weft_answer weft_answer__refuse(weft_answer answer, char *text, const char *fmt, ...)
+    WEFT_PRINTF(3, 4);
+
 enum { WEFT_VERSION_MAX = 20 /* with the NUL */ };
 
 /* A model of the router: a program of a bundle, under a version. It stays what it is while it is

@@ -15,17 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static weft_answer refuse(weft_answer answer, char *text, const char *fmt, ...) WEFT_PRINTF(3, 4);
-
-static weft_answer refuse(weft_answer answer, char *text, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, WEFT_REQUEST_MESSAGE_MAX, fmt, ap);
-    va_end(ap);
-    return answer;
-}
-
 static weft_setting flag(const char *name, bool on)
 {
     return (weft_setting){.name = name, .kind = WEFT_SETTING_FLAG, .flag = on};
@@ -92,11 +81,12 @@ weft_answer weft_settings__change_log(const weft_setting *set, size_t n, char *t
         if (level != WEFT_LOG_ERROR)
             on[level] = set[i].kind == WEFT_SETTING_FLAG ? set[i].flag : set[i].count > 0;
         else if (!is_as_it_is(&set[i]))
-            return refuse(WEFT_ANSWER_INVALID, text,
-                          "'%.32s' cannot be set so: log_info and log_warning are true or false, "
-                          "log_verbose_level a number; errors are always written, to the server's "
-                          "standard error, in its own format",
-                          set[i].name);
+            return weft_answer__refuse(
+                WEFT_ANSWER_INVALID, text,
+                "'%.32s' cannot be set so: log_info and log_warning are true or false, "
+                "log_verbose_level a number; errors are always written, to the server's "
+                "standard error, in its own format",
+                set[i].name);
     }
     weft_log_level level = WEFT_LOG_ERROR;
     for (int i = 0; i <= WEFT_LOG_ACCESS; i++)
@@ -159,16 +149,17 @@ weft_answer weft_settings__change_trace(weft_spans *spans, const char *model,
     if (n == 0)
         return WEFT_ANSWER_OK;
     if (model && model[0])
-        return refuse(WEFT_ANSWER_UNSUPPORTED, text,
-                      "trace settings of one model are not supported");
+        return weft_answer__refuse(WEFT_ANSWER_UNSUPPORTED, text,
+                                   "trace settings of one model are not supported");
     for (size_t i = 0; i < n; i++) {
         const char *wrong = take_trace(&set[i], first, &now);
         if (wrong)
-            return refuse(WEFT_ANSWER_INVALID, text, "'%.32s' %s", set[i].name, wrong);
+            return weft_answer__refuse(WEFT_ANSWER_INVALID, text, "'%.32s' %s", set[i].name, wrong);
     }
     if (now.on && !first.on)
-        return refuse(WEFT_ANSWER_INVALID, text,
-                      "spans have no file: the server was started without --trace-file");
+        return weft_answer__refuse(
+            WEFT_ANSWER_INVALID, text,
+            "spans have no file: the server was started without --trace-file");
     weft_spans__set_rate(spans, now);
     return WEFT_ANSWER_OK;
 }
