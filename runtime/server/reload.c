@@ -91,11 +91,15 @@ void weft_reload__destroy(weft_reload *r)
     free(r);
 }
 
+void weft_reload__look(weft_reloaded *f)
+{
+    (void)note_files(f);
+}
+
 void weft_reload__add(weft_reload *r, weft_reloaded *f)
 {
     if (!r)
         return;
-    (void)note_files(f);
     f->next = r->first;
     r->first = f;
 }

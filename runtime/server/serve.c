@@ -148,12 +148,12 @@ static weft_err open_front(server *s, weft_diag *diag)
         return WEFT_ERR_NOMEM;
     WEFT_TRY(weft_spans__create(o, diag, &s->front.spans));
     weft_router__set_spans(s->router, s->front.spans);
+    s->keys =
+        (weft_reloaded){.name = "keys", .path = {o->api_keys}, .n_path = 1, .load = load_keys};
+    if (o->api_keys)
+        weft_reload__look(&s->keys);
     WEFT_TRY(weft_access__create(o, s->router, diag, &s->front.access));
-    s->keys = (weft_reloaded){.name = "keys",
-                              .path = {o->api_keys},
-                              .n_path = 1,
-                              .load = load_keys,
-                              .user = s->front.access};
+    s->keys.user = s->front.access;
     if (o->api_keys)
         weft_reload__add(s->front.reload, &s->keys);
     return WEFT_ERR_OK;

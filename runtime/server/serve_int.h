@@ -160,7 +160,9 @@ typedef struct weft_reload weft_reload;
 /* Looks for changed files every 10 s. NULL: out of memory. */
 weft_reload *weft_reload__create(weft_loop *loop);
 void weft_reload__destroy(weft_reload *reload);
-/* From now on; `files` has been read. NULL is allowed as `reload`: they are never read again. */
+/* Before the files are read for the first time: what changes from now on is seen. */
+void weft_reload__look(weft_reloaded *files);
+/* From now on. NULL is allowed as `reload`: they are never read again. */
 void weft_reload__add(weft_reload *reload, weft_reloaded *files);
 /* Reads all files again, changed or not. */
 void weft_reload__all(weft_reload *reload);
@@ -245,6 +247,13 @@ void weft_tls__begin_turn(weft_tls *tls);
 bool weft_tls__has_waiting(const weft_tls *tls);
 void weft_tls__write_metrics(const weft_tls *tls, weft_buf *out);
 
+/* Where the reading of a client's first records is. */
+typedef struct weft_hello_scan {
+    uint8_t record[5], message[4]; /* heads, of which there are so many bytes: */
+    uint8_t n_record, n_message;
+    uint32_t record_left, message_left; /* bytes */
+} weft_hello_scan;
+
 /* A connected socket, with TLS or without. */
 typedef struct weft_stream {
     int fd;
@@ -255,7 +264,8 @@ typedef struct weft_stream {
     weft_tls *tls;
     char *client; /* name of the client's certificate, owned; "": it has none */
     bool failed;
-    bool ended;             /* the client has said that it sends no more */
+    bool ended; /* the client has said that it sends no more */
+    weft_hello_scan hello;
     uint32_t n_read;        /* of the handshake */
     uint64_t shaken, taken; /* bytes of the handshake; bytes that reads returned */
     /* With TLS: the last read waits until the socket can be written, and the reverse. */

@@ -9,6 +9,7 @@
  * the others wait in handshakes.c, unread, until a later turn chooses them. When the files are read
  * again, a new context takes the place of the old one, which the connections that use it keep; so
  * tickets of the old one end too. */
+#include "base/file.h"
 #include "runtime/server/access_int.h"
 #include "runtime/server/serve_int.h"
 
@@ -24,10 +25,13 @@
 
 enum {
     RECORD_BYTES = 16384,
+    RECORD_HANDSHAKE = 22, /* type of a record with messages of the handshake */
+    HELLO_BYTES = 16384,   /* a client's first message */
     VERIFY_DEPTH = 4,
-    STEP_BYTES = 8 << 10, /* of the client's, in one step of a handshake */
-    READS_MAX = 128,      /* of a handshake */
-    SMALL_READS_MAX = 32, /* of a handshake that comes in records of a few bytes */
+    CERTIFICATES_BYTES = 32 << 10, /* of a client, with their chain */
+    STEP_BYTES = 8 << 10,          /* of the client's, in one step of a handshake */
+    READS_MAX = 128,               /* of a handshake */
+    SMALL_READS_MAX = 32,          /* of a handshake that comes in records of a few bytes */
     SMALL_READ_BYTES = 16,
     LATER_STEPS = 2,             /* times the time of a turn, for steps behind the first */
     RECORDS_MAX = 16,            /* in one read */
@@ -98,16 +102,51 @@ static weft_err require_clients(SSL_CTX *ctx, const char *ca, weft_diag *diag)
     SSL_CTX_set_client_CA_list(ctx, names);
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     SSL_CTX_set_verify_depth(ctx, VERIFY_DEPTH);
+    SSL_CTX_set_max_cert_list(ctx, CERTIFICATES_BYTES);
     SSL_CTX_set_session_id_context(ctx, session, sizeof session - 1);
     return WEFT_ERR_OK;
 }
 
+/* OpenSSL would ask at the terminal for the password of a key, and wait for it. */
+static int refuse_password(char *out, int size, int writing, void *asked)
+{
+    (void)out;
+    (void)size;
+    (void)writing;
+    *(bool *)asked = true;
+    return -1;
+}
+
+static weft_err load_key(SSL_CTX *ctx, const char *path, weft_diag *diag)
+{
+    bool asked = false;
+    SSL_CTX_set_default_passwd_cb(ctx, refuse_password);
+    SSL_CTX_set_default_passwd_cb_userdata(ctx, &asked);
+    bool ok = SSL_CTX_use_PrivateKey_file(ctx, path, SSL_FILETYPE_PEM) == 1;
+    SSL_CTX_set_default_passwd_cb_userdata(ctx, NULL);
+    return ok ? WEFT_ERR_OK
+              : fail(diag, path,
+                     asked ? "is encrypted, and the server takes no password"
+                           : "cannot load the key");
+}
+
+/* A pipe would keep the loop waiting. What cannot be read at all is told by OpenSSL. */
+static weft_err check_regular(const char *path, weft_diag *diag)
+{
+    if (!path || access(path, R_OK) != 0 || weft_file_is_regular(path))
+        return WEFT_ERR_OK;
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                           "is not a regular file");
+}
+
 static weft_err load(SSL_CTX *ctx, const weft_serve_options *o, weft_diag *diag)
 {
+    WEFT_TRY(check_regular(o->tls_cert, diag));
+    WEFT_TRY(check_regular(o->tls_key, diag));
+    WEFT_TRY(check_regular(o->tls_ca, diag));
     if (SSL_CTX_use_certificate_chain_file(ctx, o->tls_cert) != 1)
         return fail(diag, o->tls_cert, "cannot load the certificate");
-    if (SSL_CTX_use_PrivateKey_file(ctx, o->tls_key, SSL_FILETYPE_PEM) != 1)
-        return fail(diag, o->tls_key, "cannot load the key");
+    WEFT_TRY(load_key(ctx, o->tls_key, diag));
     if (SSL_CTX_check_private_key(ctx) != 1)
         return fail(diag, o->tls_key, "does not belong to the certificate");
     return o->tls_ca ? require_clients(ctx, o->tls_ca, diag) : WEFT_ERR_OK;
@@ -175,6 +214,7 @@ weft_err weft_tls__create(const weft_serve_options *o, const char *protocol, uin
                                  .n_path = o->tls_ca ? 3 : 2,
                                  .load = load_again,
                                  .user = tls};
+    weft_reload__look(&tls->files);
     weft_err err = open_context(tls, diag);
     if (err != WEFT_ERR_OK) {
         weft_tls__destroy(tls);
@@ -279,6 +319,61 @@ static bool drags_on(const weft_stream *s)
            (s->n_read > SMALL_READS_MAX && received < (uint64_t)s->n_read * SMALL_READ_BYTES);
 }
 
+/* Reads bytes of messages of the handshake; false: one is announced that is too long. */
+static bool scan_messages(weft_hello_scan *h, const uint8_t *at, size_t n)
+{
+    while (n > 0) {
+        size_t take = n < h->message_left ? n : h->message_left;
+        if (take == 0) {
+            h->message[h->n_message++] = *at;
+            take = 1;
+            if (h->n_message == sizeof h->message) {
+                const uint8_t *m = h->message;
+                h->message_left = (uint32_t)m[1] << 16 | (uint32_t)m[2] << 8 | m[3];
+                h->n_message = 0;
+            }
+            if (h->message_left > HELLO_BYTES)
+                return false;
+        } else
+            h->message_left -= (uint32_t)take;
+        at += take;
+        n -= take;
+    }
+    return true;
+}
+
+/* Whether the next message is a client's first: before it, in it, or after it was asked to try
+ * again. */
+static bool awaits_hello(const SSL *ssl)
+{
+    OSSL_HANDSHAKE_STATE state = SSL_get_state(ssl);
+    return state == TLS_ST_BEFORE || state == TLS_ST_SR_CLNT_HELLO || state == TLS_ST_EARLY_DATA;
+}
+
+/* Follows records as OpenSSL reads them, without encryption yet. OpenSSL takes memory for a first
+ * message of up to 128 KiB as soon as it has its head; false: this one is too long. */
+static bool scan_records(weft_hello_scan *h, const uint8_t *at, size_t n)
+{
+    while (n > 0) {
+        size_t take = n < h->record_left ? n : h->record_left;
+        if (take == 0) {
+            h->record[h->n_record++] = *at;
+            take = 1;
+            if (h->n_record == sizeof h->record) {
+                h->record_left = (uint32_t)h->record[3] << 8 | h->record[4];
+                h->n_record = 0;
+            }
+        } else {
+            if (h->record[0] == RECORD_HANDSHAKE && !scan_messages(h, at, take))
+                return false;
+            h->record_left -= (uint32_t)take;
+        }
+        at += take;
+        n -= take;
+    }
+    return true;
+}
+
 /* What a step of a handshake may still read. */
 typedef struct step_budget {
     size_t left;
@@ -290,7 +385,6 @@ static long limit_reads(BIO *bio, int operation, const char *at, size_t len, int
                         int result, size_t *processed)
 {
     step_budget *b = (step_budget *)(void *)BIO_get_callback_arg(bio);
-    (void)at;
     (void)len;
     (void)i;
     (void)l;
@@ -302,6 +396,11 @@ static long limit_reads(BIO *bio, int operation, const char *at, size_t len, int
     if (operation == (BIO_CB_READ | BIO_CB_RETURN) && result > 0 && processed) {
         b->left -= *processed < b->left ? *processed : b->left;
         b->stream->n_read++;
+        if (awaits_hello(b->stream->ssl) &&
+            !scan_records(&b->stream->hello, (const uint8_t *)at, *processed)) {
+            BIO_clear_retry_flags(bio);
+            return -1;
+        }
     }
     return result;
 }

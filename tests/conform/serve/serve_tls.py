@@ -180,17 +180,59 @@ def first_message(**options):
     return sent.read()
 
 
-def fragments(size=60000):
-    """The first message of a client, made large by an extension that nobody knows, in records of a byte each."""
+def change_message(change):
+    """The first message of a client, with other extensions."""
     body = first_message()[9:]  # behind the heads of the record and of the message
     at = 34  # version and random; then the session, the suites, the compression
     at += 1 + body[at]
     at += 2 + int.from_bytes(body[at:at + 2], "big")
     at += 1 + body[at]
-    more = body[at + 2:] + struct.pack(">HH", 0x7777, size) + bytes(size)
+    more = change(body[at + 2:])
     body = body[:at] + struct.pack(">H", len(more)) + more
-    message = b"\x01" + len(body).to_bytes(3, "big") + body
-    return b"".join(b"\x16\x03\x01\0\1" + message[i:i + 1] for i in range(len(message)))
+    return b"\x01" + len(body).to_bytes(3, "big") + body
+
+
+def large_message(size):
+    return change_message(lambda extensions: extensions + struct.pack(">HH", 0x7777, size) + bytes(size))
+
+
+def drop_keys(extensions):
+    """An empty list of keys: the server asks for one."""
+    at = extensions.index(b"\0\x33\0\x26\0\x24")
+    return extensions[:at] + b"\0\x33\0\2\0\0" + extensions[at + 4 + 0x26:]
+
+
+def records(message, size):
+    return b"".join(b"\x16\x03\x01" + struct.pack(">H", len(message[i:i + size])) + message[i:i + size]
+                    for i in range(0, len(message), size))
+
+
+def wait_closed(raw):
+    """Sooner than the deadline of a handshake."""
+    raw.settimeout(5)
+    try:
+        while raw.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+
+
+def check_announced(s):
+    """A few bytes that announce a first message of 128 KiB take no memory for it: the connection is closed. Large ones
+    that a client may have are taken, in any records."""
+    head = b"\1" + (131000).to_bytes(3, "big") + b"\3\3"
+    asked = records(change_message(drop_keys), 16384)
+    for port in (s.http, s.grpc):
+        for data in (b"\x16\3\1\x40\0" + head, records(head, 3), records(head, 1), records(large_message(16400), 16384)):
+            for first in (b"", asked):
+                with open_raw("127.0.0.1", port, first) as raw:
+                    if first:
+                        assert raw.recv(1) == b"\x16"
+                    raw.sendall(data)
+                    wait_closed(raw)
+        for size in (16384, 1000):
+            with open_raw("127.0.0.1", port, records(large_message(15000), size)) as raw:
+                assert raw.recv(1) == b"\x16"
 
 
 def send_fragments(port, data, seconds):
@@ -277,7 +319,7 @@ def check_small_records(s):
 
 def check_floods(s):
     """Messages of TLS itself as fast as they are taken: other addresses are answered meanwhile."""
-    for what, flood, data in (("handshakes in records of a byte", send_fragments, (s.http, fragments(), 3)),
+    for what, flood, data in (("handshakes in records of a byte", send_fragments, (s.http, records(large_message(15000), 1), 3)),
                               ("changes of keys", renew_keys, (s.http, 3)), ("changes of keys", renew_keys, (s.grpc, 3)),
                               ("records of a byte", send_small_records, (s.http, UPLOAD, 20, 4)),
                               ("records of a byte", send_small_records, (s.grpc, HELLO, 20, 4))):
@@ -396,11 +438,15 @@ def check_turns():
 
 
 def check_files():
+    openssl("ec", "-in", "server.key", "-aes128", "-passout", "pass:word", "-out", "locked.key")
+    os.mkfifo("pipe")
     for options, word in ((["--tls-cert", "server.pem"], "key"), (["--tls-ca", "ca.pem"], "certificate"),
                           (["--tls-cert", "none.pem", "--tls-key", "server.key"], "none.pem"),
                           (["--tls-cert", "server.pem", "--tls-key", "client.key"], "client.key"),
                           (["--tls-cert", "server.key", "--tls-key", "server.key"], "server.key"),
-                          (["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-ca", "none"], "none")):
+                          (["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-ca", "none"], "none"),
+                          (["--tls-cert", "server.pem", "--tls-key", "locked.key"], "takes no password"),
+                          (["--tls-cert", "server.pem", "--tls-key", "pipe"], "not a regular file")):
         got = subprocess.run([WEFT, "serve", "models.weft", "--http", "0", "--grpc", "0", "--metrics", "0", *options],
                              stderr=subprocess.PIPE, text=True, timeout=60)
         assert got.returncode == 1 and word in got.stderr, (options, got)
@@ -408,7 +454,8 @@ def check_files():
 
 make_certificates()
 with Server("--tls-cert", "server.pem", "--tls-key", "server.key") as server:
-    for check in (check_http, check_refused, check_half_closed, check_small_records, check_floods, check_grpc):
+    for check in (check_http, check_refused, check_half_closed, check_announced, check_small_records,
+                  check_floods, check_grpc):
         check(server)
         print(check.__name__, "ok", flush=True)
 for check in (check_clients, check_turns, check_files):
