@@ -179,6 +179,24 @@ static void list_services(response *r, weft_arena *arena)
     r->list_services_response = list;
 }
 
+/* The request for the answer, without what the schema does not know: protobuf-c reads tags that it
+ * cannot write. */
+static Grpc__Reflection__V1__ServerReflectionRequest *
+copy_known(weft_arena *arena, const Grpc__Reflection__V1__ServerReflectionRequest *request)
+{
+    Grpc__Reflection__V1__ServerReflectionRequest *copy = weft_arena_alloc(arena, sizeof *copy);
+    *copy = *request;
+    copy->base.n_unknown_fields = 0;
+    if (request->message_request_case ==
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_EXTENSION) {
+        Grpc__Reflection__V1__ExtensionRequest *inside = weft_arena_alloc(arena, sizeof *inside);
+        *inside = *request->file_containing_extension;
+        inside->base.n_unknown_fields = 0;
+        copy->file_containing_extension = inside;
+    }
+    return copy;
+}
+
 ProtobufCMessage *weft_grpc__reflect(weft_grpc_call *call, weft_arena *arena,
                                      const ProtobufCMessage *in)
 {
@@ -187,7 +205,7 @@ ProtobufCMessage *weft_grpc__reflect(weft_grpc_call *call, weft_arena *arena,
     span file = {0};
     grpc__reflection__v1__server_reflection_response__init(r);
     r->valid_host = request->host;
-    r->original_request = request;
+    r->original_request = copy_known(arena, request);
     switch (request->message_request_case) {
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES:
         list_services(r, arena);
