@@ -265,8 +265,14 @@ void weft_mps_stop(weft_mps *mps, weft_diag *diag)
     if (!mps)
         return;
     if (mps->watcher) {
+        bool killed = waitpid(mps->watcher, NULL, WNOHANG) == mps->watcher;
         close(mps->end);
-        if (wait_for(mps->watcher, STOP_SECONDS + 1) != 0)
+        if (!killed)
+            kill(mps->watcher, SIGCONT); /* it may have been stopped */
+        bool ended = killed ? quit(mps) : wait_for(mps->watcher, STOP_SECONDS + 1) == 0;
+        if (killed && ended)
+            remove_dirs(mps);
+        if (!ended)
             weft_diag_warn(diag, (weft_where){.item = "MPS"},
                            "the daemon with the pipe directory %s did not stop", mps->pipe);
     } else if (mps->pipe[0]) {

@@ -49,6 +49,8 @@ workers() {
         ! tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -- " --worker " || echo "$pid"
     done
 }
+# The process that ends the MPS daemon.
+watcher() { pgrep -P "$server" -x weft-mps; }
 # start WORKERS OPTION...
 start() {
     local n=$1
@@ -284,6 +286,27 @@ for _ in $(seq 100); do
 done
 ! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 diff want mps || die "the daemon was left"
+
+# The same when the process that waits for that was stopped or killed, and workers were.
+rm mps
+start 2 --mps
+kill -STOP "$(watcher)"
+stop
+diff want mps || die "the daemon was left"
+rm mps
+start 2 --mps
+kill -KILL "$(watcher)"
+workers >before
+for pid in $(cat before); do kill -BUS "$pid"; done
+for _ in $(seq 100); do
+    [ "$(workers | wc -l)" = 2 ] && ! workers | cmp -s before && break
+    sleep 0.05
+done
+environments >seen
+[ "$(grep -c PIPE_DIRECTORY=OURS seen)" = 2 ] || die "workers started again see: $(shown seen)"
+stop
+diff want mps || die "the daemon was left"
+! ls -d weft-mps-* 2>/dev/null || die "the pipe directory was left"
 
 # A daemon that was not started by Weft.
 mkdir theirs && : >theirs/control
