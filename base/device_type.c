@@ -43,6 +43,12 @@ const weft_device_type *weft_device_type_find(const char *name)
     return NULL;
 }
 
+bool weft_device_type_is_cpu(const char *name)
+{
+    const weft_device_type *type = weft_device_type_find(name);
+    return type && type->sms == 0;
+}
+
 /* -- Names that users write ------------------------------------------------------------------- */
 
 /* Usual names without "NVIDIA", "Tesla" and separators, in lower case. Cards with other clocks,

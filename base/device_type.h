@@ -3,6 +3,7 @@
 #ifndef WEFT_BASE_DEVICE_TYPE_H
 #define WEFT_BASE_DEVICE_TYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,11 +21,11 @@ typedef struct weft_mig_profile {
 
 typedef struct weft_device_type {
     const char *name;
-    double price_per_hour; /* dollars, 0: not known */
+    double price_per_hour; /* dollars, CPU: of one core; 0: not known */
     const char *price_date,
         *price_source;  /* a month in which it held, "2025-06", and whose it is */
     uint64_t mem_bytes; /* usable, 0: not known */
-    uint32_t sms;       /* 0: no GPU */
+    uint32_t sms;       /* 0: a CPU */
     uint32_t mig_slots; /* memory slots, 0: no MIG */
     const weft_mig_profile *mig;
     size_t n_mig;
@@ -33,6 +34,7 @@ typedef struct weft_device_type {
 
 const weft_device_type *weft_device_type_find(const char *name); /* NULL when unknown */
 const weft_device_type *weft_device_type_at(size_t i);           /* NULL behind the last */
+bool weft_device_type_is_cpu(const char *name);
 /* The device that a user names: its row in any case, or a usual name such as nvidia-smi's ("NVIDIA
  * A100-SXM4-80GB") or a published table's ("H100-SXM-80GB"). A name that could be another card is
  * none of them. NULL when unknown. */

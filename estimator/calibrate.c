@@ -70,7 +70,7 @@ static weft_calibration_constant find_class(const weft_kernel *kernel, const wef
     double saving = kernel->flop_saving > 1 ? kernel->flop_saving : 1;
     double compute_us = rate > 0 ? kernel->work.flops / saving / rate : 0;
     bool waits = compute_us <= weft_traffic__us(slice, kernel, slice->units);
-    if (waits && (!weft_gpu__is_cpu(slice->gpu) || kernel->kind == WEFT_KERNEL_GEMM))
+    if (waits && (!slice->gpu->is_cpu || kernel->kind == WEFT_KERNEL_GEMM))
         return WEFT_CALIBRATION_MEMORY;
     return find_kind(kernel);
 }

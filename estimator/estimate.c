@@ -155,7 +155,7 @@ static weft_err estimate_one(const weft_workload *work, size_t i, const weft_sli
         .node = from->node, .op = from->op, .kernel = from->kernel, .launches = from->launches};
     /* Winograd (algo of the node) is a choice of the CPU's pipeline; on a GPU the model of
      * convolutions makes its own choice. */
-    if (!weft_gpu__is_cpu(slice->gpu))
+    if (!slice->gpu->is_cpu)
         k.kernel.flop_saving = 0;
     if (work->lowering == WEFT_LOWERING_FRAMEWORK)
         k.kernel = weft_framework__adapt(find_framework(options), &from->kernel, slice,
@@ -259,7 +259,7 @@ weft_err weft_estimate_workload(const weft_workload *work, const weft_slice *sli
         e.total.creq = 1.0 / slice->all_units;
     }
     e.device_us = e.total.time_us;
-    if (work->lowering == WEFT_LOWERING_FRAMEWORK && !weft_gpu__is_cpu(slice->gpu) && e.n > 0)
+    if (work->lowering == WEFT_LOWERING_FRAMEWORK && !slice->gpu->is_cpu && e.n > 0)
         add_idle(slice, weft_framework__time_us(find_framework(options), work, kernel), &e.total);
     weft_arena_mark mark = weft_arena_get_mark(arena);
     weft_workload__schedule(work, kernel, arena, &e.creq);

@@ -19,11 +19,13 @@
  * peaks of the whole GPU, or of one core of a CPU. 0: not known. */
 typedef struct weft_gpu {
     const char *name;
-    uint32_t capability; /* 10 * major + minor; 0: not a GPU */
+    bool is_cpu;         /* a core of it */
+    uint32_t capability; /* 10 * major + minor; 0: none of NVIDIA's */
     double f64_gflops, f32_gflops, tf32_gflops, f16_gflops, bf16_gflops, f8_gflops, f4_gflops,
         i8_gflops;
     double f64_matrix_gflops;
     double bandwidth_gbps; /* memory, 1e9 bytes per second; CPU: one core alone */
+    double all_gbps;       /* memory, all cores of a CPU's socket; 0: not known, or a GPU */
     double cache_gbps;     /* last-level cache */
     uint64_t cache_bytes;
     double base_mhz, clock_mhz; /* the rates hold at clock_mhz */

@@ -5,8 +5,6 @@
 
 #include "estimator/estimator.h"
 
-bool weft_gpu__is_cpu(const weft_gpu *gpu);
-
 /* How many times the rates and the power of the device's row the slice has: the cores of a CPU,
  * whose row is one core; the share of a GPU. */
 double weft_slice__parts(const weft_slice *slice);

@@ -28,6 +28,8 @@ static weft_err make_cpu(const char *name, weft_diag *diag, weft_slice *s)
     s->bandwidth_gbps = s->gpu->bandwidth_gbps;
     if (cores >= 2)
         s->bandwidth_gbps *= cpu_pair_bandwidth * cores / 2;
+    if (s->gpu->all_gbps > 0)
+        s->bandwidth_gbps = fmin(s->bandwidth_gbps, s->gpu->all_gbps);
     s->cache_gbps = s->gpu->cache_gbps * cores;
     s->cache_bytes = s->gpu->cache_bytes;
     return WEFT_ERR_OK;
@@ -110,7 +112,7 @@ weft_err weft_slice_make(const char *gpu, const char *slice, weft_diag *diag, we
     if (strlen(slice) >= sizeof s.name)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = gpu},
                                "slice name is too long");
-    if (weft_gpu__is_cpu(s.gpu)) {
+    if (s.gpu->is_cpu) {
         WEFT_TRY(make_cpu(slice, diag, &s));
     } else if (slice[0]) {
         WEFT_TRY(make_part(type, slice, diag, &s));
@@ -138,7 +140,7 @@ void weft_slice_crowd(weft_slice *slice)
 
 double weft_slice__parts(const weft_slice *slice)
 {
-    return weft_gpu__is_cpu(slice->gpu) ? slice->units : slice->share;
+    return slice->gpu->is_cpu ? slice->units : slice->share;
 }
 
 weft_slice weft_slice__whole(const weft_slice *slice)

@@ -5,8 +5,10 @@
 
 static const weft_gpu gpu_table[] = {
 #define GPU(name_, ...) {.name = name_, __VA_ARGS__},
+#define CPU(name_, ...) {.name = name_, .is_cpu = true, __VA_ARGS__},
 #include "estimator/device/gpus.def"
 #undef GPU
+#undef CPU
 };
 
 enum { GPU_COUNT = sizeof gpu_table / sizeof gpu_table[0] };
@@ -22,9 +24,4 @@ const weft_gpu *weft_gpu_find(const char *name)
         if (strcmp(gpu_table[i].name, name) == 0)
             return &gpu_table[i];
     return NULL;
-}
-
-bool weft_gpu__is_cpu(const weft_gpu *gpu)
-{
-    return gpu->capability == 0;
 }

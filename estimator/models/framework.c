@@ -38,7 +38,7 @@ weft_kernel weft_framework__adapt(const weft_framework *framework, const weft_ke
                                   const weft_slice *slice, bool exact_f32)
 {
     weft_kernel k = *kernel;
-    if (k.kind == WEFT_KERNEL_CONV && !weft_gpu__is_cpu(slice->gpu) &&
+    if (k.kind == WEFT_KERNEL_CONV && !slice->gpu->is_cpu &&
         !weft_peak__is_plain(slice, kernel, exact_f32)) {
         k.work.bytes_read *= framework->conv_traffic;
         k.work.bytes_written *= framework->conv_traffic;

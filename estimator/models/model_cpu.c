@@ -235,7 +235,7 @@ double weft_model__cpu_time_us(const weft_model_cpu_constants *c, const weft_ker
 static bool supports(const weft_kernel *k, const weft_slice *slice, bool exact_f32)
 {
     bool is_gemm = k->kind == WEFT_KERNEL_GEMM || k->kind == WEFT_KERNEL_ATTENTION;
-    return weft_gpu__is_cpu(slice->gpu) && k->kind != WEFT_KERNEL_OTHER &&
+    return slice->gpu->is_cpu && k->kind != WEFT_KERNEL_OTHER &&
            weft_peak__flops_per_us(slice, k, exact_f32) > 0 &&
            (!is_gemm || (k->m >= 1 && k->n >= 1 && k->k >= 1 && k->batch >= 1));
 }

@@ -39,7 +39,7 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
 {
     bool conv = kernel->kind == WEFT_KERNEL_CONV && kernel->m >= 1 && kernel->n >= 1 &&
                 kernel->k >= 1 && kernel->batch >= 1;
-    return (conv || kernel->kind == WEFT_KERNEL_DEPTHWISE) && !weft_gpu__is_cpu(slice->gpu) &&
+    return (conv || kernel->kind == WEFT_KERNEL_DEPTHWISE) && !slice->gpu->is_cpu &&
            weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 

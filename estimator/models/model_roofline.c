@@ -27,7 +27,7 @@ enum { CPU_LANES = 16, CPU_SHORT_K = 16 };
 /* On a CPU short inner products and narrow results leave vector lanes empty. */
 static double shape_eff(const weft_kernel *kernel, const weft_slice *slice)
 {
-    if (!weft_kernel_uses_matrix_units(kernel->kind) || !weft_gpu__is_cpu(slice->gpu))
+    if (!weft_kernel_uses_matrix_units(kernel->kind) || !slice->gpu->is_cpu)
         return 1;
     double wide = fmax(kernel->m, kernel->n);
     double lanes = wide / (ceil(wide / CPU_LANES) * CPU_LANES);
@@ -41,7 +41,7 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
 
 static weft_timing predict(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {
-    bool cpu = weft_gpu__is_cpu(slice->gpu);
+    bool cpu = slice->gpu->is_cpu;
     double peak = weft_peak__flops_per_us(slice, kernel, exact_f32);
     double eff = weft_kernel_uses_matrix_units(kernel->kind)
                      ? weft_gemm_eff * shape_eff(kernel, slice)

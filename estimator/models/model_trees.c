@@ -185,7 +185,7 @@ static const char *call_name(const weft_kernel *kernel)
 double weft_trees_dispatch_us(const weft_kernel *kernel, const weft_slice *slice)
 {
     double found = 0;
-    if (kernel->dtype != WEFT_DTYPE_F32 || weft_gpu__is_cpu(slice->gpu))
+    if (kernel->dtype != WEFT_DTYPE_F32 || slice->gpu->is_cpu)
         return 0;
     for (size_t i = 0; i < LENGTH(dispatch_table); i++) {
         if (strcmp(dispatch_table[i].call, call_name(kernel)) != 0)

@@ -45,7 +45,7 @@ static bool supports(const weft_kernel *kernel, const weft_slice *slice, bool ex
     /* Attention is two GEMMs whose scores are not written to memory: tiles of m x n do not
      * apply. */
     return weft_kernel_uses_matrix_units(kernel->kind) && kernel->kind != WEFT_KERNEL_ATTENTION &&
-           !weft_gpu__is_cpu(slice->gpu) && kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 &&
+           !slice->gpu->is_cpu && kernel->m >= 1 && kernel->n >= 1 && kernel->k >= 1 &&
            kernel->batch >= 1 && weft_peak__flops_per_us(slice, kernel, exact_f32) > 0;
 }
 

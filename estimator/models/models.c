@@ -63,7 +63,7 @@ weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
                                weft_kernel_kind_name(kernel->kind), weft_dtype_name(kernel->dtype));
     weft_timing t = model->predict(kernel, slice, exact_f32);
     t.time_us += weft_traffic__staging_us(kernel, slice);
-    if (weft_gpu__is_cpu(slice->gpu))
+    if (slice->gpu->is_cpu)
         weft_band__cpu(&t);
     else if (!(t.edge[1] > 0))
         weft_band__analytic(&t);

@@ -60,10 +60,9 @@ static double missed_part(const weft_slice *slice, double bytes)
 
 double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
 {
-    double missed =
-        weft_gpu__is_cpu(slice->gpu)
-            ? weft_model__cpu_missed(&weft_model__cpu_fitted, slice, kernel->reuse_bytes)
-            : 1;
+    double missed = slice->gpu->is_cpu ? weft_model__cpu_missed(&weft_model__cpu_fitted, slice,
+                                                                kernel->reuse_bytes)
+                                       : 1;
     double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
     return kernel->work.weight_bytes * missed + bytes * missed_part(slice, bytes);
 }
@@ -73,7 +72,7 @@ double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, doub
     /* Fitted (README.md, Traffic); the CPU's rates are measured, not those of a data sheet. This
      * function is called for every tile of every kernel: no library calls. */
     static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95;
-    double drawn = weft_gpu__is_cpu(slice->gpu) ? cpu_memory_eff : gpu_memory_eff;
+    double drawn = slice->gpu->is_cpu ? cpu_memory_eff : gpu_memory_eff;
     double all = slice->units;
     if (slice->bandwidth_units > slice->units) {
         all = slice->bandwidth_units;
@@ -97,7 +96,7 @@ double weft_traffic__staging_us(const weft_kernel *kernel, const weft_slice *sli
     double gbps = bytes <= (double)slice->cache_bytes / 2
                       ? slice->gpu->cache_gbps * slice->bandwidth_gbps / slice->gpu->bandwidth_gbps
                       : slice->bandwidth_gbps;
-    if (weft_gpu__is_cpu(slice->gpu) || !(gbps > 0))
+    if (slice->gpu->is_cpu || !(gbps > 0))
         return 0;
     return s->launches * slice->gpu->launch_us + 2 * bytes / (gbps * 1e3);
 }

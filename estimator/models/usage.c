@@ -267,7 +267,7 @@ weft_launch weft_usage__launch(const weft_kernel *kernel, const weft_slice *slic
 {
     weft_launch launch = {0};
     double cost;
-    if (weft_gpu__is_cpu(slice->gpu))
+    if (slice->gpu->is_cpu)
         return launch;
     switch (kernel->kind) {
     case WEFT_KERNEL_GEMM:

@@ -225,7 +225,7 @@ weft_err weft_workload__count_memory(const weft_sizes *s, const int64_t *symbol,
 
 static uint64_t find_workspace(const weft_workload *work, const weft_slice *slice)
 {
-    if (weft_gpu__is_cpu(slice->gpu) || (work->n_beside == 0 && work->staging_bytes == 0))
+    if (slice->gpu->is_cpu || (work->n_beside == 0 && work->staging_bytes == 0))
         return 0;
     bool is_new = slice->gpu->capability >= new_capability;
     if (work->lowering == WEFT_LOWERING_FRAMEWORK)

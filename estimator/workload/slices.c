@@ -151,7 +151,7 @@ weft_err weft_workload_divide(const weft_workload *work, const weft_slice *slice
     weft_workload made = *work, part[2] = {{0}};
     batch b = {.weights = (double)work->weight_bytes};
     int64_t rows = 0;
-    if (work->graph && work->lowering == WEFT_LOWERING_FUSED && weft_gpu__is_cpu(slice->gpu)) {
+    if (work->graph && work->lowering == WEFT_LOWERING_FUSED && slice->gpu->is_cpu) {
         weft_sizes__begin(work->graph, work->symbol, arena, diag, &b.s);
         rows = choose_rows(&b, slice);
     }

@@ -55,7 +55,7 @@ static const char *fit_batched(weft_merger *g, weft_merge_group *group)
     }
     /* Batched GEMMs were not measured on CPUs, so their predicted times cannot be trusted. */
     if (!reason && g->cx->options->merge == WEFT_MERGE_AUTO && g->sized &&
-        g->small.slice.gpu->capability == 0)
+        g->small.slice.gpu->is_cpu)
         reason = "on a CPU launches cost too little";
     group->together = !reason && weft_merge__parts_align(g, group);
     return reason;

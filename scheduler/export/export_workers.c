@@ -116,7 +116,7 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
         if (!weft_slicename_parse(p->slice, &name) || name.profile[0] || name.share == 0)
             return weft_export__fail(ctx, p->model, "its slice cannot be exported:", p->slice);
         w->percent = (uint32_t)(name.share * 100 + 0.5);
-    } else if (strcmp(p->type, "cpu") == 0) {
+    } else if (weft_device_type_is_cpu(p->type)) {
         w->kind = WEFT_SLICE_CORES;
     }
     return WEFT_ERR_OK;

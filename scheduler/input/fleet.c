@@ -154,7 +154,7 @@ static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mem: '%s' is not a size such as 80GiB",
                                raw->mem);
     WEFT_TRY(read_domains(raw, where, diag, row.per_domain));
-    if (strcmp(raw->type, "cpu") == 0)
+    if (weft_device_type_is_cpu(raw->type))
         WEFT_TRY(check_cpu(raw, where, diag));
     else if (raw->cores || raw->n_slices)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,

@@ -21,7 +21,9 @@ uint64_t weft_fleet__mem(const weft_fleet_device *row)
 double weft_fleet__price(const weft_fleet_device *row)
 {
     const weft_device_type *type = weft_device_type_find(row->type);
-    return row->price_per_hour > 0 || !type ? row->price_per_hour : type->price_per_hour;
+    if (row->price_per_hour > 0 || !type)
+        return row->price_per_hour;
+    return type->price_per_hour * (weft_device_type_is_cpu(row->type) ? row->cores : 1);
 }
 
 const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *type)
@@ -114,7 +116,7 @@ bool weft_fleet_slice__resolve(const weft_fleet_device *row, const char *name,
     if (strlen(name) >= sizeof spec.name)
         return false;
     snprintf(spec.name, sizeof spec.name, "%s", name);
-    if (strcmp(row->type, "cpu") == 0) {
+    if (weft_device_type_is_cpu(row->type)) {
         if (!resolve_cores(row, &spec, why))
             return false;
     } else if (name[0] == 0) {

@@ -160,7 +160,7 @@ static weft_err add_point(profile_reader *in, weft_profile_point *point)
     if (!type)
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "unknown device '%s'",
                                point->device);
-    if (strcmp(point->device, "cpu") != 0) {
+    if (!weft_device_type_is_cpu(point->device)) {
         weft_fleet_device any = {.type = type->name, .count = 1, .mig = true, .mps = true};
         weft_fleet_slice spec;
         const char *why;

@@ -52,7 +52,7 @@ static void locate(const weft_placement *p, offsets *at, uint32_t *slots, weft_b
     weft_fleet_device any = {.type = p->type, .count = 1, .mig = true, .mps = true};
     weft_fleet_slice spec = {0};
     const char *why;
-    bool known = type && strcmp(p->type, "cpu") != 0 &&
+    bool known = type && !weft_device_type_is_cpu(p->type) &&
                  weft_fleet_slice__resolve(&any, p->slice, &spec, &why);
     if (known && spec.mig && type->mig_slots > 0 && p->mig_start >= 0 && p->mig_start < 32) {
         double from = (double)p->mig_start / type->mig_slots;

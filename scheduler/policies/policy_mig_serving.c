@@ -446,7 +446,7 @@ static weft_err start(server *s)
         s->rate[m] = s->rest[m] = rate > 0 ? rate : 1;
     }
     for (size_t i = 0; i < fleet->n_device; i++)
-        if (strcmp(fleet->device[i].type, "cpu") != 0)
+        if (!weft_device_type_is_cpu(fleet->device[i].type))
             start_kind(s, &fleet->device[i]);
     s->most = weft_arena_array(builder->arena, s->n_model, sizeof *s->most);
     for (uint32_t m = 0; m < s->n_model; m++) {

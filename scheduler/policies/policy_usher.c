@@ -249,7 +249,7 @@ static void list_types(weft_usher *u)
     for (uint32_t i = 0; i < fleet->n_device; i++) {
         const weft_fleet_device *row = &fleet->device[i];
         double price = weft_fleet__price(row);
-        if (strcmp(row->type, "cpu") != 0)
+        if (!weft_device_type_is_cpu(row->type))
             type[u->n_type++] = (weft_usher_type){.row = row, .price = price > 0 ? price : 1};
     }
     u->type = type;

@@ -21,6 +21,24 @@ expect 0 "$WEFT" doctor --root "$PWD/host"
 has out "AVX2, AVX-512"
 lacks out VNNI
 
+# The device that a CPU is: by family and model, by Arm's parts, and none.
+cpuinfo() { # DEVICE LINE...
+    printf '%s\n' "${@:2}" >host/proc/cpuinfo
+    expect 0 "$WEFT" doctor --root "$PWD/host"
+    if [ "$1" ]; then has out "data sheets: --gpu $1"; else lacks out "data sheets"; fi
+}
+cpuinfo cpu-zen4 'vendor_id : AuthenticAMD' 'cpu family : 25' 'model : 17'
+cpuinfo cpu-zen3 'vendor_id : AuthenticAMD' 'cpu family : 25' 'model : 1'
+cpuinfo cpu-sapphire-rapids 'vendor_id : GenuineIntel' 'cpu family : 6' 'model : 143'
+cpuinfo cpu-graviton4 'CPU implementer : 0x41' 'CPU part : 0xd4f'
+cpuinfo '' 'vendor_id : GenuineIntel' 'cpu family : 15' 'model : 143'
+cpuinfo '' 'CPU implementer : 0x41' 'CPU part : 0xd0c'
+expect 0 "$WEFT" list gpus
+mv out gpus
+for device in $(sed -n 's/.*"\(cpu-[a-z0-9-]*\)"}.*/\1/p' "$WEFT_SOURCE_DIR/tools/doctor/doctor_cpu.c"); do
+    has gpus "$device "
+done
+
 # A GPU on the bus: without a driver, with nouveau, with a kernel module and no libraries.
 gpu=host/sys/bus/pci/devices/0000:01:00.0
 mkdir -p $gpu host/sys/bus/pci/devices/0000:00:1f.0

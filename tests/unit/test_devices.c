@@ -29,6 +29,27 @@ static void test_devices__all_that_are_promised_are_there(void **state)
     }
 }
 
+static void test_devices__cpus_are_cores_of_sockets(void **state)
+{
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; weft_gpu_at(i); i++) {
+        const weft_gpu *g = weft_gpu_at(i);
+        weft_slice one, many;
+        assert_int_equal(g->is_cpu, weft_device_type_is_cpu(g->name));
+        if (!g->is_cpu)
+            continue;
+        assert_true(g->capability == 0 && g->bf16_gflops >= g->f32_gflops);
+        assert_true(g->all_gbps > g->bandwidth_gbps && g->i8_gflops >= 2 * g->f32_gflops);
+        assert_int_equal(weft_slice_make(g->name, "", NULL, &one), WEFT_ERR_OK);
+        assert_int_equal(weft_slice_make(g->name, "64core", NULL, &many), WEFT_ERR_OK);
+        assert_true(one.bandwidth_gbps == g->bandwidth_gbps && many.bandwidth_gbps == g->all_gbps);
+        n++;
+    }
+    assert_true(n >= 11);
+    assert_false(weft_device_type_is_cpu("cpu-none"));
+}
+
 /* MIG instances fit into the device, start at allowed slots, and have a part of it. */
 static void check_mig(const weft_device_type *type, const weft_mig_profile *mig)
 {
@@ -87,7 +108,7 @@ static void test_devices__units_are_those_of_the_generation(void **state)
     (void)state;
     for (size_t i = 0; weft_gpu_at(i); i++) {
         const weft_gpu *g = weft_gpu_at(i);
-        if (weft_gpu__is_cpu(g))
+        if (g->is_cpu)
             continue;
         assert_true((g->f16_gflops > 0) == (g->capability >= 60));
         assert_true((g->i8_gflops > 0) == (g->capability >= 70));
@@ -166,7 +187,7 @@ static double find_saving(const weft_slice *s, const weft_kernel *k, double flop
 static bool is_possible(const weft_slice *s, const weft_kernel *k, bool exact, const weft_cost *c)
 {
     const double over = 1 + 1e-9;
-    double parts = weft_gpu__is_cpu(s->gpu) ? s->units : s->share;
+    double parts = s->gpu->is_cpu ? s->units : s->share;
     double us = c->time_us * over, peak = weft_peak__flops_per_us(s, k, exact);
     double all = k->work.bytes_read + k->work.bytes_written + k->work.weight_bytes;
     double memory = weft_traffic__memory_bytes(s, k), watts = c->energy_j / (c->time_us * 1e-6);
@@ -268,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_devices__crowded_shares_have_their_part),
         cmocka_unit_test(test_devices__all_that_are_promised_are_there),
+        cmocka_unit_test(test_devices__cpus_are_cores_of_sockets),
         cmocka_unit_test(test_devices__mig_profiles_are_parts),
         cmocka_unit_test(test_devices__rates_follow_from_the_clock),
         cmocka_unit_test(test_devices__units_are_those_of_the_generation),

@@ -131,7 +131,7 @@ static double peak_gflops(const weft_gpu *g)
 
 static void check_cost(const weft_slice *s, const weft_kernel *k, const weft_cost *c)
 {
-    double parts = strcmp(s->gpu->name, "cpu") == 0 ? s->units : s->share;
+    double parts = s->gpu->is_cpu ? s->units : s->share;
     double us = c->time_us * (1 + 1e-9);
     assert_true(isfinite(c->time_us) && c->time_us >= s->gpu->launch_us);
     assert_true(c->creq > 0 && c->creq <= s->share);

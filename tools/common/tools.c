@@ -28,7 +28,7 @@ const char *weft_tool_find_device(const weft_verb *verb, const char *name)
     const weft_device_type *type = weft_device_type_named(name);
     if (type)
         return type->name;
-    (void)weft_tool_usage(verb, "unknown device '%s'%s; `weft list gpus` shows the known ones",
+    (void)weft_tool_usage(verb, "unknown device '%s'; `weft list gpus` shows the known ones%s",
                           name, weft_tool_hint(weft_device_type_near(name)));
     return NULL;
 }

@@ -309,7 +309,7 @@ static weft_err profile_device(const weft_tool_sources *sources, weft_module *m,
     return WEFT_ERR_OK;
 }
 
-/* Estimates for the device of --gpu in a bundle for CPUs: the bundle has no kernels for it, so
+/* Estimates for the device of --gpu in a bundle for the other kind: it has no kernels for it, so
  * the kernels and the joint graphs are those that the pipeline of that device makes. */
 static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sources,
                                   const weft_tool_profile_options *how, weft_arena *arena,
@@ -338,7 +338,7 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
                                const weft_tool_profile_options *how, weft_arena *arena,
                                weft_diag *diag, weft_codegen_model *out)
 {
-    bool wants_gpu = o->gpu && strcmp(o->gpu, "cpu") != 0;
+    bool more = o->gpu && strcmp(o->gpu, "cpu") != 0;
     for (uint32_t i = 0; i < weft_graph_model_count(sources->module); i++) {
         const weft_set_model *model = sources->model[i];
         out[i] = (weft_codegen_model){0};
@@ -355,9 +355,10 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
         out[i].profile.host_us = recorded.host_us;
     }
     WEFT_TRY(profile_device(sources, sources->module, "cpu", how, arena, diag, out));
-    if (!wants_gpu)
+    if (!more)
         return WEFT_ERR_OK;
-    return is_for_gpu(o) || !weft_gpu_find(o->gpu) /* refused there by name */
+    return is_for_gpu(o) != weft_device_type_is_cpu(o->gpu) ||
+                   !weft_gpu_find(o->gpu) /* refused there by name */
                ? profile_device(sources, sources->module, o->gpu, how, arena, diag, out)
                : profile_gpu_apart(o, sources, how, arena, diag, out);
 }

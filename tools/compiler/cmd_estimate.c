@@ -44,7 +44,7 @@ static void add_price(const weft_tool_prices *prices, weft_tool_finding *f)
     double per_hour = weft_tool_price_of(prices, f->slice->gpu->name);
     if (!(per_hour > 0) || !(f->throughput_per_s > 0))
         return;
-    f->price_per_hour = per_hour * f->slice->share;
+    f->price_per_hour = per_hour * (f->slice->gpu->is_cpu ? f->slice->units : f->slice->share);
     f->price_per_million = f->price_per_hour / 3600 / f->throughput_per_s * 1e6;
 }
 
@@ -70,7 +70,7 @@ static weft_err estimate_slice(const weft_tool_estimate *o, const weft_workload 
     if (o->calibration && strcmp(o->fit.gpu, f->slice->gpu->name) == 0)
         f->how.calibration = &o->fit;
     WEFT_TRY(weft_estimate_workload(work, f->slice, &f->how, arena, diag, &f->e));
-    if (bundle && strcmp(f->slice->gpu->name, "cpu") == 0)
+    if (bundle && f->slice->gpu->is_cpu)
         count_memory(o, bundle, symbol, f);
     f->cost = f->e.total;
     return add_up(&o->prices, f, diag);
@@ -88,7 +88,7 @@ enum { ON_CPU, ON_GPU, KINDS };
 
 static int kind_of(const weft_slice *slice)
 {
-    return slice->gpu->capability > 0 ? ON_GPU : ON_CPU;
+    return slice->gpu->is_cpu ? ON_CPU : ON_GPU;
 }
 
 /* Estimates graph `index` at one batch size on the slices `first` to `end`. */

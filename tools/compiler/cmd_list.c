@@ -136,7 +136,7 @@ static void print_gpu(const json_t *row)
         weft_tool_bytes((uint64_t)json_integer_value(bytes), size);
     if (json_is_real(dollars))
         snprintf(price, sizeof price, "$%.2f/h", json_real_value(dollars));
-    printf("%-12s %10s  %9s  %s\n", text_of(row, "name"), size, price,
+    printf("%-19s %10s  %9s  %s\n", text_of(row, "name"), size, price,
            json_is_true(json_object_get(row, "mig")) ? "MIG" : "");
 }
 

@@ -191,7 +191,7 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
             "--calibrate or --lowering framework",
             WEFT_CONTENTION_MAX);
     for (size_t i = 0; i < o->n_at; i++) {
-        bool is_cpu = strcmp(o->at[i].gpu->name, "cpu") == 0;
+        bool is_cpu = o->at[i].gpu->is_cpu;
         if (is_cpu && o->procs > 1)
             return weft_tool_usage(verb, "--procs: processes share GPUs, a CPU slice has one");
         if (is_cpu && weft_tool_is_narrow(&o->pass))

@@ -70,7 +70,7 @@ static weft_err start_batches(follower *f)
 
 static bool is_for_target(const follower *f, const weft_placement *p)
 {
-    return weft_target_is_gpu(f->pipeline->run.pass.target) == (strcmp(p->type, "cpu") != 0);
+    return weft_target_is_gpu(f->pipeline->run.pass.target) == !weft_device_type_is_cpu(p->type);
 }
 
 static bool is_on_slice(const weft_placement *p, const weft_placement *of)

@@ -102,8 +102,53 @@ static void check_folders(weft_doctor *d)
                          "%s cannot be written to", tmp);
 }
 
+/* Devices by the numbers of /proc/cpuinfo: AMD's and Intel's families with ranges of models, Arm's
+ * parts (implementer 0x41) as models of family 0. Source: the kernel's tables, intel-family.h,
+ * cputype.h, and amd.c's ranges of Zen cores. */
+static const struct {
+    const char *maker;
+    long family, first, last;
+    const char *device;
+} cpu_models[] = {
+    {"AuthenticAMD", 0x17, 0x30, 0xaf, "cpu-zen2"},
+    {"AuthenticAMD", 0x19, 0x00, 0x0f, "cpu-zen3"},
+    {"AuthenticAMD", 0x19, 0x20, 0x5f, "cpu-zen3"},
+    {"AuthenticAMD", 0x19, 0x10, 0x1f, "cpu-zen4"},
+    {"AuthenticAMD", 0x19, 0x60, 0xaf, "cpu-zen4"},
+    {"AuthenticAMD", 0x1a, 0x00, 0x4f, "cpu-zen5"},
+    {"AuthenticAMD", 0x1a, 0x60, 0x7f, "cpu-zen5"},
+    {"GenuineIntel", 6, 0x6a, 0x6a, "cpu-ice-lake"},
+    {"GenuineIntel", 6, 0x6c, 0x6c, "cpu-ice-lake"},
+    {"GenuineIntel", 6, 0x8f, 0x8f, "cpu-sapphire-rapids"},
+    {"GenuineIntel", 6, 0xcf, 0xcf, "cpu-emerald-rapids"},
+    {"GenuineIntel", 6, 0xad, 0xae, "cpu-granite-rapids"},
+    {"0x41", 0, 0xd40, 0xd40, "cpu-graviton3"},
+    {"0x41", 0, 0xd4f, 0xd4f, "cpu-graviton4"},
+};
+
+static long cpu_number(const weft_doctor *d, const char *key)
+{
+    const char *text = weft_doctor__value(d, "/proc/cpuinfo", key);
+    return text ? strtol(text, NULL, 0) : -1;
+}
+
+/* The device of the estimator's table that this CPU is; NULL: none. */
+static const char *find_device(const weft_doctor *d)
+{
+    const char *x86 = weft_doctor__value(d, "/proc/cpuinfo", "vendor_id");
+    const char *maker = x86 ? x86 : weft_doctor__value(d, "/proc/cpuinfo", "CPU implementer");
+    long family = x86 ? cpu_number(d, "cpu family") : 0;
+    long model = cpu_number(d, x86 ? "model" : "CPU part");
+    for (size_t i = 0; maker && i < sizeof cpu_models / sizeof cpu_models[0]; i++)
+        if (strcmp(cpu_models[i].maker, maker) == 0 && cpu_models[i].family == family &&
+            model >= cpu_models[i].first && model <= cpu_models[i].last)
+            return cpu_models[i].device;
+    return NULL;
+}
+
 static void check_calibration(weft_doctor *d)
 {
+    const char *device = find_device(d);
     weft_tool_machine m;
     if (weft_tool_machine_find(NULL, &m) != WEFT_ERR_OK) {
         weft_doctor__add(d, "calibration", WEFT_DOCTOR_NOTE, 0, "set HOME or XDG_STATE_HOME",
@@ -113,8 +158,10 @@ static void check_calibration(weft_doctor *d)
     if (access(m.path, R_OK) == 0)
         weft_doctor__add(d, "calibration", WEFT_DOCTOR_OK, 0, NULL, "%s", m.path);
     else
-        weft_doctor__add(d, "calibration", WEFT_DOCTOR_NOTE, 0, "weft calibrate",
-                         "none for this CPU: estimates and plans use constants of other machines");
+        weft_doctor__add(
+            d, "calibration", WEFT_DOCTOR_NOTE, 0, "weft calibrate",
+            "none for this CPU: estimates and plans use constants of other machines%s%s",
+            device ? "; without it, data sheets: --gpu " : "", device ? device : "");
 }
 
 static void check_load(weft_doctor *d)

@@ -90,10 +90,10 @@ static void find_power(options *o, inputs *in, weft_arena *arena)
     for (size_t i = 0; i < n; i++) {
         const weft_gpu *gpu = weft_gpu_at(i);
         double units = 1;
-        if (strcmp(gpu->name, "cpu") == 0) {
+        if (gpu->is_cpu) {
             units = 0;
             for (size_t k = 0; k < in->fleet.n_device; k++)
-                if (strcmp(in->fleet.device[k].type, "cpu") == 0)
+                if (strcmp(in->fleet.device[k].type, gpu->name) == 0)
                     units = in->fleet.device[k].cores;
         }
         if (gpu->power_w > 0 && units > 0)

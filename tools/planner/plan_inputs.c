@@ -53,7 +53,8 @@ static void complete_rows(weft_fleet *fleet, const weft_tool_prices *prices, wef
         if (gpu)
             row[i].bandwidth_gbps = gpu->bandwidth_gbps;
         if (row[i].price_per_hour == 0)
-            row[i].price_per_hour = weft_tool_price_of(prices, row[i].type);
+            row[i].price_per_hour = weft_tool_price_of(prices, row[i].type) *
+                                    (weft_device_type_is_cpu(row[i].type) ? row[i].cores : 1);
     }
     fleet->device = row;
 }
@@ -114,7 +115,7 @@ static weft_err take_calibration(weft_plan_options *o, const weft_fleet *fleet, 
     const char *path = o->calibration;
     bool has_cpu = false;
     for (size_t i = 0; i < fleet->n_device; i++)
-        has_cpu = has_cpu || strcmp(fleet->device[i].type, "cpu") == 0;
+        has_cpu = has_cpu || weft_device_type_is_cpu(fleet->device[i].type);
     if (path && strcmp(path, "none") == 0)
         return WEFT_ERR_OK;
     if (path)

@@ -120,7 +120,7 @@ weft_err weft_tool_pipeline_lower(const weft_tool_pipeline *p, weft_module *m, c
     char target[TARGET_MAX] = "cpu";
     weft_tool_pipeline own = *p;
     size_t n = 0;
-    if (gpu->capability > 0)
+    if (!gpu->is_cpu)
         snprintf(target, sizeof target, "sm_%u", gpu->capability);
     own.run.pass.target = target;
     const weft_pass *const *pass = weft_pipeline_for(target, &n);

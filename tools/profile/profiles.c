@@ -40,9 +40,9 @@ static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
     return WEFT_ERR_OK;
 }
 
-static weft_err add_cores(slice_list *list, uint32_t cores)
+static weft_err add_cores(slice_list *list, const char *cpu, uint32_t cores)
 {
-    return add_slice(list, "cpu", weft_arena_printf(list->arena, "%ucore", cores));
+    return add_slice(list, cpu, weft_arena_printf(list->arena, "%ucore", cores));
 }
 
 weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft_diag *diag,
@@ -51,14 +51,14 @@ weft_err weft_tool_fleet_slices(const weft_fleet *fleet, weft_arena *arena, weft
     slice_list list = {.arena = arena, .diag = diag};
     for (size_t i = 0; i < fleet->n_device; i++) {
         const weft_fleet_device *row = &fleet->device[i];
-        if (strcmp(row->type, "cpu") != 0) {
+        if (!weft_device_type_is_cpu(row->type)) {
             WEFT_TRY(add_gpu(&list, row->type, row->mig, row->mps));
             continue;
         }
         if (row->n_slice == 0)
-            WEFT_TRY(add_cores(&list, row->cores));
+            WEFT_TRY(add_cores(&list, row->type, row->cores));
         for (size_t k = 0; k < row->n_slice; k++)
-            WEFT_TRY(add_cores(&list, row->slice_cores[k]));
+            WEFT_TRY(add_cores(&list, row->type, row->slice_cores[k]));
     }
     *out = list.slices.at;
     *out_n = list.slices.len;
@@ -86,11 +86,6 @@ static size_t find_batches(const weft_graph *g, uint32_t *out)
     return n;
 }
 
-static bool is_cpu(const weft_slice *slice)
-{
-    return slice->gpu->capability == 0;
-}
-
 /* Profiles slices of one device. Several processes may share a GPU, but not a CPU slice. */
 static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_slice,
                                const uint32_t *batch, size_t n_batch,
@@ -101,9 +96,10 @@ static weft_err profile_device(weft_graph *g, const weft_slice *slice, size_t n_
     weft_estimate_options how = {.exact_f32 = options->exact_f32};
     if (c && strcmp(c->gpu, slice->gpu->name) == 0)
         how.calibration = c;
-    return weft_estimate_profile(g, slice, n_slice, batch, n_batch, default_procs,
-                                 is_cpu(slice) ? 1 : sizeof default_procs / sizeof default_procs[0],
-                                 &how, arena, diag, out);
+    return weft_estimate_profile(
+        g, slice, n_slice, batch, n_batch, default_procs,
+        slice->gpu->is_cpu ? 1 : sizeof default_procs / sizeof default_procs[0], &how, arena, diag,
+        out);
 }
 
 static weft_err profile_all(weft_graph *g, const weft_slice *slice, size_t n_slice,
@@ -260,7 +256,7 @@ weft_err weft_tool_profile_model(const weft_tool_pipeline *pipeline, const weft_
     for (size_t i = 0, n = 0; i < n_slice; i += n) {
         weft_profile part = {0};
         for (n = 1; i + n < n_slice; n++)
-            if (is_cpu(&slice[i + n]) != is_cpu(&slice[i]))
+            if (slice[i + n].gpu->is_cpu != slice[i].gpu->is_cpu)
                 break;
         WEFT_TRY(profile_kind(pipeline, model, &slice[i], n, options, arena, diag, &part));
         for (size_t k = 0; k < part.n; k++)
@@ -276,9 +272,9 @@ weft_err weft_tool_gpu_slices(const char *gpu, weft_arena *arena, weft_diag *dia
                               const weft_slice **out, size_t *out_n)
 {
     slice_list list = {.arena = arena, .diag = diag};
-    if (strcmp(gpu, "cpu") == 0)
+    if (weft_device_type_is_cpu(gpu))
         for (uint32_t i = 0; i < CPU_SLICES; i++)
-            WEFT_TRY(add_cores(&list, 1u << i));
+            WEFT_TRY(add_cores(&list, gpu, 1u << i));
     else
         WEFT_TRY(add_gpu(&list, gpu, true, true));
     *out = list.slices.at;

@@ -119,9 +119,9 @@ static weft_err group_plan(const weft_slices_options *options, const weft_plan *
     if (groups.len > WEFT_SLICES_MAX)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "over %d slices", WEFT_SLICES_MAX);
     qsort(groups.at, groups.len, sizeof *groups.at, by_slice);
-    *cpu = strcmp(groups.at[0].first->type, "cpu") == 0;
+    *cpu = weft_device_type_is_cpu(groups.at[0].first->type);
     for (uint32_t i = 1; i < groups.len; i++)
-        if ((strcmp(groups.at[i].first->type, "cpu") == 0) != *cpu)
+        if (weft_device_type_is_cpu(groups.at[i].first->type) != *cpu)
             return weft_diag_error(
                 diag, WEFT_ERR_INPUT, where,
                 "the plan has CPUs and GPUs, a bundle is for one of them: choose with --devices");

@@ -71,7 +71,7 @@ def ask(connection, model, at, version=""):
 
 
 class Load:
-    """Clients that ask all the time. What may be answered is told before and after each change: each answer must have
+    """Clients that ask all the time, with pauses that leave the CPUs to what is changed. What may be answered is told before and after each change: each answer must have
     been right at some time while its request was under way."""
 
     def __init__(self, server, allowed, n=4):
@@ -90,6 +90,7 @@ class Load:
                 assert (got[1] if got[0] == 200 else got[0]) in allowed, (model, got, allowed)
                 at += 1
                 self.n += 1
+                self.stop.wait(0.005)
         except Exception as problem:
             self.problems.append(repr(problem))
 
