@@ -12,29 +12,31 @@
  * like any other.
  *
  * A new plan:
- *   1. For each type with MIG: the fewest devices of it for all models without sharing, by beam
- *      search (mig_search.c). If more than 0.2 % are open up to the lower bound: by a wider
- *      beam and, up to 64 models and with a solver, by an integer program (mig_program.c).
- *   2. Two greedy plans over everything that the fleet allows (ruin_recreate.c).
- *   3. The plans of the other policies: of all of them up to 128 models, beyond that of those
- *      that are fast enough (many_models, many_segments).
- *   4. The best two plans: MPS shares packed on fewer devices (share_packing.c), then ruin and
+ *   1. Up to 64 models: for each type with MIG the fewest devices of it for all models without
+ *      sharing, by a narrow beam search (mig_search.c).
+ *   2. Goal cost: column generation (cover_program.c). Its value is a bound, and it gives a plan.
+ *      Over 150 models that replaces steps 3 to 5.
+ *   3. If more is open up to the bounds (0.2 % of the devices where models are isolated on one
+ *      type, else 2 % of the price): step 1 with a wider beam and, up to 64 models and 100
+ *      devices and with a solver, by an integer program (mig_program.c).
+ *   4. Two greedy plans over everything that the fleet allows (ruin_recreate.c), and the plans of
+ *      the other policies: of all of them up to 128 models, beyond that of those that are fast
+ *      enough (many_models, many_segments).
+ *   5. The best two plans: MPS shares packed on fewer devices (share_packing.c), then ruin and
  *      recreate.
- *   5. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
+ *   6. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
  *      everything that the fleet allows (fleet_program.c) looks for a better plan, and raises the
  *      lower bounds. It also decides whether there is a plan where the steps before found none.
- *      Column generation (cover_program.c) is run after step 2: its value is a bound, and it
- *      gives a plan. Over 150 models it replaces steps 1 to 4, unless it leaves a gap of over
- *      0.2 % that step 1 can close: models isolated, one type.
- *   6. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
+ *      It is left out for a plan of over 100 devices at most 2 % above its bound.
+ *   7. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
  * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
- * effort the plan is never worse than that of any policy that ran in step 3. The lower bound is
+ * effort the plan is never worse than that of any policy that ran in step 4. The lower bound is
  * raised by what the search of step 1 excludes, if that search covers all plans: one type, MIG
  * only, models isolated.
  *
  * With a previous plan, all placements that are still within the rules stay. A model whose rate
  * or SLO has changed first uses its slices, gives up those that it no longer needs, and gets
- * places for the rest as in step 2 (incremental_repair.c if all slices are dedicated, else on
+ * places for the rest as in step 4 (incremental_repair.c if all slices are dedicated, else on
  * the builder). Small sets get a new plan, too, and plans by local search from the repaired one,
  * which move few segments. The cheapest plan is taken when each segment that is not where it was
  * costs `move` devices. Larger sets keep the repaired plan, with bounds by column generation.
@@ -42,12 +44,12 @@
  * Goal goodput: the most that the fleet carries, best ratio of requests to devices first. Goal
  * carbon: the plan with the least power of all that were made, if the profiles have energy.
  *
- * Effort. 1: fast mode, step 1 with a narrow beam, or a greedy plan without MIG. 0: the default,
- * 240 tries in step 4. Else: that many tries, and a wider beam.
+ * Effort. 1: fast mode, step 1, or a greedy plan without MIG. 0: the default, 240 tries in step
+ * 5. Else: that many tries, over 240 with a wider beam and always with step 6.
  *
- * Parameters: move=0.02 (devices that a moved segment costs), others=1 (0: without step 3).
- * Complexity: mig_search.c and ruin_recreate.c state theirs. A try costs O(segments), so large
- * sets get fewer tries. */
+ * Parameters: move=0.02 (devices that a moved segment costs), others=1 (0: without the other
+ * policies). Complexity: mig_search.c and ruin_recreate.c state theirs. A try costs O(segments), so
+ * large sets get fewer tries. */
 #include "scheduler/policies/fleet_program.h"
 
 #include <math.h>
@@ -59,19 +61,22 @@
 enum {
     WIDTH_FAST = 16,
     WIDTH_WIDE = 512,
-    WORK_MAX = 60000,   /* models times width in step 1 */
-    LARGE_MODELS = 150, /* above: column generation instead of steps 1 to 4 */
+    WORK_MAX = 60000,   /* models times width in step 3 */
+    MANY_MODELS = 64,   /* above: without step 1 */
+    LARGE_MODELS = 150, /* above: without steps 3 to 5 */
     TRIES = 240,
-    SOLVER_MODELS_MAX = 64, /* in step 1: on larger sets the solver finds nothing in its nodes */
+    SOLVER_MODELS_MAX = 64, /* in step 3: on larger sets the solver finds nothing in its nodes */
     SOLVER_NODES = 2000,
     PUTS_MAX = 400000,          /* segments put on the builder by all tries of one plan */
-    OTHERS_SEGMENTS_MAX = 5000, /* above: only policies with many_segments in step 3 */
-    OTHERS_MODELS_MAX = 128,    /* above: only policies with many_models in step 3 */
+    OTHERS_SEGMENTS_MAX = 5000, /* above: only policies with many_segments in step 4 */
+    OTHERS_MODELS_MAX = 128,    /* above: only policies with many_models in step 4 */
+    SOLVER_DEVICES_MAX = 100,   /* above: no integer program for what is near its bound */
     MOVE_SEEDS = 4,          /* local searches from the repaired plan, for each number of tries */
     THOROUGH_MODELS_MAX = 48 /* above: no new plan if there is a previous one */
 };
 
-static const double gap_done = 0.002; /* of the devices: step 1 searches no further */
+static const double gap_done = 0.002; /* of the devices: no step 3 for isolated models */
+static const double near_part = 0.02; /* of the price: no step 3 in other worlds */
 
 typedef struct weft_run {
     weft_problem problem; /* with a copy of the fleet, whose counts the search lowers */
@@ -106,7 +111,7 @@ static void consider(weft_run *run, const weft_solution *list)
     run->n_start += run->n_start < 2;
 }
 
-/* -- 1: MIG without sharing ------------------------------------------------------------------- */
+/* -- 1 and 3: MIG without sharing ------------------------------------------------------------- */
 
 /* Whether every plan within the rules is one that this search covers. */
 static bool is_whole_world(const weft_run *run, const weft_fleet_device *row)
@@ -196,10 +201,10 @@ static bool has_gap(const weft_mig_found *found)
     return (double)(found->devices - found->bound) > gap_done * (double)found->bound;
 }
 
-static void try_mig(weft_run *run, const weft_fleet_device *row)
+static void try_mig(weft_run *run, const weft_fleet_device *row, bool wide)
 {
     mig_plan mp;
-    weft_mig_found found, wide;
+    weft_mig_found found, next;
     if (!row->mig || !load_services(run, row, &mp))
         return;
     weft_mig_search in = {.shape = &mp.shape,
@@ -209,20 +214,23 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
                           .arena = run->arena};
     if (!weft_mig__search(&in, &found))
         return;
+    uint64_t narrow_devices = found.devices;
     in.width = run->width > WORK_MAX / in.n ? WORK_MAX / in.n : run->width;
     if (in.width <= WIDTH_FAST)
         in.width = WIDTH_FAST;
-    if (!run->fast && has_gap(&found) && in.width > WIDTH_FAST && weft_mig__search(&in, &wide)) {
-        uint64_t bound = found.bound > wide.bound ? found.bound : wide.bound;
-        found = wide.devices < found.devices ? wide : found;
+    if (wide && has_gap(&found) && in.width > WIDTH_FAST && weft_mig__search(&in, &next)) {
+        uint64_t bound = found.bound > next.bound ? found.bound : next.bound;
+        found = next.devices < found.devices ? next : found;
         found.bound = bound;
     }
     /* A gap to the lower bound is left to the solver, if there is one. */
-    if (!run->fast && has_gap(&found) && run->problem.solver && in.n <= SOLVER_MODELS_MAX)
+    if (wide && has_gap(&found) && run->problem.solver && in.n <= SOLVER_MODELS_MAX &&
+        (found.devices <= SOLVER_DEVICES_MAX || run->problem.effort > TRIES))
         (void)weft_mig__solve(&in, run->problem.solver, found.devices - 1, run->nodes, &found);
     if (is_whole_world(run, row))
         run->bound = found.bound;
-    if (found.devices > row->count)
+    bool known = wide && in.n <= MANY_MODELS && found.devices == narrow_devices; /* by step 1 */
+    if (found.devices > row->count || known)
         return;
     weft_solution list = list_segments(run, &mp, &found);
     weft_solution__sort(&list);
@@ -232,7 +240,7 @@ static void try_mig(weft_run *run, const weft_fleet_device *row)
     }
 }
 
-/* -- 2: greedy -------------------------------------------------------------------------------- */
+/* -- 4: greedy -------------------------------------------------------------------------------- */
 
 /* Demands with the largest need of devices come first; with the goal goodput, those of which a
  * device carries most. */
@@ -261,7 +269,13 @@ static bool try_greedy(weft_run *run, bool bulk)
     return true;
 }
 
-/* -- 3: the other policies -------------------------------------------------------------------- */
+static void try_greedy_plans(weft_run *run)
+{
+    (void)try_greedy(run, true);
+    (void)try_greedy(run, false);
+}
+
+/* -- 4: the other policies -------------------------------------------------------------------- */
 
 static bool is_plan_better(weft_goal goal, const weft_plan *a, const weft_plan *b)
 {
@@ -337,7 +351,7 @@ static void try_others(weft_run *run)
     }
 }
 
-/* -- 4 to 6: a new plan ------------------------------------------------------------------------ */
+/* -- 2 and 5 to 7: a new plan ------------------------------------------------------------------ */
 
 static weft_plan finish(weft_run *run)
 {
@@ -350,11 +364,23 @@ static weft_plan finish(weft_run *run)
     return plan;
 }
 
-static bool is_at_bound(const weft_run *run, const weft_solution *list)
+/* Whether a plan may be dearer than the best one by more than `part`. On a fleet of several types a
+ * plan at its bound is open, too: another one of its price may have fewer devices. */
+static bool is_open(const weft_run *run, const weft_solution *list, double part)
 {
-    return run->problem.goal == WEFT_GOAL_COST && run->fleet.n_device == 1 &&
-           (list->devices <= run->bound || list->devices <= run->device_bound ||
-            list->devices <= weft_option_table__lower_bound(&run->builder->table));
+    if (run->problem.goal != WEFT_GOAL_COST)
+        return true;
+    if (run->fleet.n_device != 1)
+        return part == 0 || !(run->cost_bound > 0) ||
+               list->cost_per_hour > run->cost_bound * (1 + part);
+    double bound = fmax(weft_option_table__lower_bound(&run->builder->table),
+                        fmax((double)run->bound, run->device_bound));
+    return list->devices > bound * (1 + part);
+}
+
+static bool is_best_open(const weft_run *run, double part)
+{
+    return run->n_start == 0 || is_open(run, &run->start[0], part);
 }
 
 /* INFEASIBLE if the lower bound exceeds the fleet; the message names the model that needs most. */
@@ -375,13 +401,20 @@ static weft_err refuse_excess(weft_run *run)
                            d->rate_per_s, bound, (unsigned long long)devices);
 }
 
+/* Whether the integer program may be worth its time beside this plan. */
+static bool may_gain(const weft_run *run, const weft_plan *plan)
+{
+    return run->problem.effort > TRIES || plan->gpus <= SOLVER_DEVICES_MAX ||
+           weft_plan_gap(plan) > near_part;
+}
+
 /* Looks for a better plan than `plan` (if `found`) by the integer program, and raises its bounds;
  * whether there is a plan now. */
 static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
 {
     weft_solution best = {0};
     if (run->problem.goal != WEFT_GOAL_COST || !run->problem.solver || (found && plan->proven) ||
-        (run->fast && found))
+        (found && (run->fast || !may_gain(run, plan))))
         return found;
     if (found)
         best = (weft_solution){.devices = plan->gpus, .cost_per_hour = plan->cost_per_hour};
@@ -415,37 +448,39 @@ static bool try_covers(weft_run *run)
     return run->n_start > 0 && run->builder->demands->n > LARGE_MODELS;
 }
 
-/* Whether step 1 may save devices of a large plan. */
-static bool may_close_gap(const weft_run *run)
+/* Steps 1 to 3, and the greedy plans. true: nothing else is tried. */
+static bool make_starts(weft_run *run)
 {
-    return run->problem.rules.isolated && run->fleet.n_device == 1 &&
-           run->start[0].devices > run->device_bound * (1 + gap_done);
+    bool many = !run->fast && run->builder->demands->n > MANY_MODELS;
+    for (uint32_t i = 0; !many && i < run->fleet.n_device; i++)
+        try_mig(run, &run->row[i], false);
+    if (!many && (run->fast ? run->n_start == 0 : is_best_open(run, 0)))
+        try_greedy_plans(run);
+    if (run->fast || !is_best_open(run, 0))
+        return !is_best_open(run, 0);
+    bool large = try_covers(run);
+    bool alone = run->problem.rules.isolated && run->fleet.n_device == 1;
+    bool wide = is_best_open(run, alone ? gap_done : near_part) && (alone || !large);
+    for (uint32_t i = 0; wide && i < run->fleet.n_device; i++)
+        try_mig(run, &run->row[i], true);
+    if (many && !large && is_best_open(run, 0))
+        try_greedy_plans(run);
+    return large || !is_best_open(run, 0);
 }
 
 /* INFEASIBLE: no plan was found. */
 static weft_err plan_anew(weft_run *run, weft_plan *out)
 {
-    bool found = false;
-    bool many = !run->fast && run->builder->demands->n > LARGE_MODELS;
-    bool large = many && try_covers(run);
-    for (uint32_t i = 0; (!large || may_close_gap(run)) && i < run->fleet.n_device; i++)
-        try_mig(run, &run->row[i]);
-    bool done = large || (run->n_start > 0 && is_at_bound(run, &run->start[0]));
-    if (!done && (!run->fast || run->n_start == 0)) {
-        (void)try_greedy(run, true);
-        (void)try_greedy(run, false);
-        done = run->n_start > 0 && is_at_bound(run, &run->start[0]);
-        if (!done && !many && !run->fast)
-            (void)try_covers(run);
-    }
+    bool found = false, done = make_starts(run);
+    bool large = done && run->builder->demands->n > LARGE_MODELS;
     if (!done && !run->fast && run->others)
         try_others(run);
     weft_plan best = {0};
     for (uint32_t i = 0; i < run->n_start; i++) {
         weft_solution *list = &run->start[i];
-        if (run->problem.goal != WEFT_GOAL_GOODPUT && !is_at_bound(run, list))
+        if (run->problem.goal != WEFT_GOAL_GOODPUT && is_open(run, list, 0))
             weft_shares__pack(run->builder, list);
-        uint32_t tries = run->fast || large || is_at_bound(run, list) ? 0 : run->tries;
+        uint32_t tries = run->fast || large || !is_open(run, list, 0) ? 0 : run->tries;
         if (tries > PUTS_MAX / (list->n + 1))
             tries = PUTS_MAX / (list->n + 1);
         weft_ruin_recreate__improve(run->builder, run->row, tries, run->problem.seed + i, list);
@@ -455,7 +490,7 @@ static weft_err plan_anew(weft_run *run, weft_plan *out)
         if (!found || is_plan_better(run->problem.goal, &plan, &best))
             best = plan;
         found = true;
-        if (is_at_bound(run, list))
+        if (!is_open(run, list, 0))
             break;
     }
     if (run->has_other && (!found || is_plan_better(run->problem.goal, &run->other, &best))) {
