@@ -238,8 +238,8 @@ weft_err weft_file_map_beneath_linked(const char *dir, const char *rel, weft_dia
 
 /* -- Whole files ------------------------------------------------------------------------------ */
 
-static weft_err read_fd(int fd, const char *path, uint64_t limit_bytes, weft_diag *diag, char **out,
-                        size_t *out_len)
+weft_err weft_file__read_fd(int fd, const char *path, uint64_t limit_bytes, weft_diag *diag,
+                            char **out, size_t *out_len)
 {
     weft_where where = {.file = path};
     struct stat st;
@@ -290,11 +290,11 @@ weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
                         size_t *out_len)
 {
     if (strcmp(path, "-") == 0)
-        return read_fd(STDIN_FILENO, "<stdin>", limit_bytes, diag, out, out_len);
+        return weft_file__read_fd(STDIN_FILENO, "<stdin>", limit_bytes, diag, out, out_len);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return weft_file__report(diag, path, "open", errno);
-    weft_err err = read_fd(fd, path, limit_bytes, diag, out, out_len);
+    weft_err err = weft_file__read_fd(fd, path, limit_bytes, diag, out, out_len);
     close(fd);
     return err;
 }
@@ -319,6 +319,19 @@ int weft_file_put(int fd, const void *bytes, size_t len)
             return n == 0 ? EIO : errno;
         at += n > 0 ? n : 0;
         len -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+int weft_file_put_at(int fd, const void *bytes, size_t len, uint64_t offset)
+{
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = pwrite(fd, at, len < (size_t)1 << 30 ? len : (size_t)1 << 30, (off_t)offset);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return n == 0 ? EIO : errno;
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+        offset += n > 0 ? (uint64_t)n : 0;
     }
     return 0;
 }

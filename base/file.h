@@ -34,6 +34,10 @@ WEFT_MUST_USE weft_err weft_file_freeze(const char *path, weft_diag *diag, int *
 /* The same for a file that is open, which is closed; `path` is for messages, and the copy is made
  * in its folder. */
 WEFT_MUST_USE weft_err weft_file_freeze_fd(int fd, const char *path, weft_diag *diag, int *out_fd);
+/* A new file without a name, in the folder or, where that is NULL or has no such files, the folder
+ * of temporary files, or in memory: a descriptor to write, and one that can only read. */
+WEFT_MUST_USE weft_err weft_file_make_unnamed(const char *folder, weft_diag *diag, int *out_write,
+                                              int *out_read);
 /* The same without protection: the file itself. */
 WEFT_MUST_USE weft_err weft_file_open(const char *path, weft_diag *diag, int *out_fd);
 
@@ -56,10 +60,17 @@ WEFT_MUST_USE weft_err weft_file_map_beneath_linked(const char *dir, const char 
 WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
                                       char **out, size_t *out_len);
 
+/* Reads a whole regular file that is open, and closes it. IO: somebody wrote to it meanwhile.
+ * `path` is for messages. */
+WEFT_MUST_USE weft_err weft_file_read_stable(int fd, const char *path, uint64_t limit_bytes,
+                                             weft_diag *diag, char **out, size_t *out_len);
+
 /* Reads exactly `len` bytes from a descriptor; false: it ends before, or cannot be read. */
 bool weft_file_get(int fd, void *to, size_t len);
 /* Writes all bytes to a descriptor; 0 or an errno. */
 int weft_file_put(int fd, const void *bytes, size_t len);
+/* The same at an offset of its file. */
+int weft_file_put_at(int fd, const void *bytes, size_t len, uint64_t offset);
 /* The descriptor of a file in memory that has these bytes; -1: no memory. `name` is for /proc. */
 int weft_file_make(const char *name, const void *bytes, size_t len);
 

@@ -63,16 +63,28 @@ static int unnamed_in(const char *folder, uint64_t bytes)
     return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 }
 
-/* The same file by a descriptor that cannot write; the given one where there is no /proc. */
-static int reopen_to_read(int fd)
+/* The same file by a descriptor that cannot write; -1 where there is no /proc. */
+static int open_to_read(int fd)
 {
     char path[FD_PATH_BYTES];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int readable = open(path, O_RDONLY | O_CLOEXEC);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* In place of the given one, which stays where there is no /proc. */
+static int reopen_to_read(int fd)
+{
+    int readable = open_to_read(fd);
     if (readable < 0)
         return fd;
     close(fd);
     return readable;
+}
+
+static const char *temporary(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    return tmp && *tmp ? tmp : "/var/tmp";
 }
 
 /* Copies into a new file `to`, which it closes when it fails: -1. */
@@ -92,7 +104,7 @@ static int filled(int from, int to, uint64_t bytes)
 static int copy_unnamed(int from, const char *path, uint64_t bytes)
 {
     char folder[4096];
-    const char *slash = strrchr(path, '/'), *tmp = getenv("TMPDIR");
+    const char *slash = strrchr(path, '/');
     size_t len = slash ? (size_t)(slash - path) + (slash == path) : 1;
     if (len < sizeof folder) {
         memcpy(folder, slash ? path : ".", len);
@@ -101,7 +113,7 @@ static int copy_unnamed(int from, const char *path, uint64_t bytes)
         if (to >= 0)
             return reopen_to_read(to);
     }
-    int to = filled(from, unnamed_in(tmp && *tmp ? tmp : "/var/tmp", bytes), bytes);
+    int to = filled(from, unnamed_in(temporary(), bytes), bytes);
     if (to >= 0)
         return reopen_to_read(to);
     to = filled(from, memfd_create("weft-bundle", MFD_CLOEXEC | MFD_ALLOW_SEALING), bytes);
@@ -171,4 +183,52 @@ weft_err weft_file_freeze_fd(int from, const char *path, weft_diag *diag, int *o
     weft_err err = copy_stable(from, path, diag, out_fd);
     close(from);
     return err;
+}
+
+weft_err weft_file_make_unnamed(const char *folder, weft_diag *diag, int *out_write, int *out_read)
+{
+    int to = folder ? unnamed_in(folder, 0) : -1;
+    if (to < 0)
+        to = unnamed_in(temporary(), 0);
+    if (to < 0)
+        to = memfd_create("weft", MFD_CLOEXEC);
+    int from = to >= 0 ? open_to_read(to) : -1;
+    if (to >= 0 && from < 0)
+        from = fcntl(to, F_DUPFD_CLOEXEC, 0);
+    if (from < 0) {
+        int code = errno;
+        if (to >= 0)
+            close(to);
+        return weft_file__report(diag, folder ? folder : temporary(), "make a file", code);
+    }
+    *out_write = to;
+    *out_read = from;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_file_read_stable(int fd, const char *path, uint64_t limit_bytes, weft_diag *diag,
+                               char **out, size_t *out_len)
+{
+    struct stat before, after;
+    char *text = NULL;
+    size_t len = 0;
+    weft_err err = WEFT_ERR_OK;
+    if (fstat(fd, &before) != 0)
+        err = weft_file__report(diag, path, "stat", errno);
+    else if (!S_ISREG(before.st_mode))
+        err =
+            weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path}, "not a regular file");
+    if (err == WEFT_ERR_OK)
+        err = weft_file__read_fd(fd, path, limit_bytes, diag, &text, &len);
+    if (err == WEFT_ERR_OK && (fstat(fd, &after) != 0 || !is_unchanged(&before, &after)))
+        err = weft_diag_error(diag, WEFT_ERR_IO, (weft_where){.file = path},
+                              "the file is being written while it is read");
+    close(fd);
+    if (err != WEFT_ERR_OK) {
+        free(text);
+        return err;
+    }
+    *out = text;
+    *out_len = len;
+    return WEFT_ERR_OK;
 }

@@ -20,6 +20,12 @@ typedef struct weft_adapter_factors {
     const float *a, *b;
 } weft_adapter_factors;
 
+/* The factors of an adapter for the site of this name. */
+typedef struct weft_adapter_part {
+    const char *site;
+    weft_adapter_factors factors;
+} weft_adapter_part;
+
 /* Borrowed by a run. factors[i]: of site i of the program. */
 typedef struct weft_adapter {
     const weft_adapter_factors *factors;

@@ -12,6 +12,7 @@
 #include "base/sm_limits.h"
 #include "base/tensor.h"
 #include "ir/bundle.h"
+#include "ops/adapter_rows.h"
 
 /* -- Drivers -------------------------------------------------------------------------------- */
 
@@ -103,10 +104,20 @@ void weft_session_skip(weft_session *session, uint64_t outputs);
 /* Number of GEMMs of the model to which adapters may add; 0: it takes none. */
 uint32_t weft_session_site_count(const weft_session *session);
 
-/* The adapters of the next runs: adapter[i], a number of weft_bundle_find_adapter, 0: none, of row
- * i of the batch of n rows; n 1: of all rows; n 0: no row has one. INPUT: an adapter is not one of
- * this model's; no row then has one. */
-WEFT_MUST_USE weft_err weft_session_adapt(weft_session *session, const uint32_t *adapter,
+/* Adapters have numbers: those of the bundle that of weft_bundle_find_adapter, others one above
+ * UINT32_MAX that the caller gives, together with the factors, which stay where they are until the
+ * session forgets the adapter. INPUT: a part has no site of the model, or one of other sizes. */
+WEFT_MUST_USE weft_err weft_session_add_adapter(weft_session *session, uint64_t number,
+                                                const weft_adapter_part *part, uint32_t n,
+                                                weft_diag *diag);
+/* An adapter that is used no more, or not for a while: of one of the bundle the memory is given
+ * back, and read again when it is used. No row of the last run's batch has it afterwards. */
+void weft_session_forget_adapter(weft_session *session, uint64_t number);
+
+/* The adapters of the next runs: adapter[i], a number, 0: none, of row i of the batch of n rows;
+ * n 1: of all rows; n 0: no row has one. INPUT: an adapter is not one of this model's; no row then
+ * has one. */
+WEFT_MUST_USE weft_err weft_session_adapt(weft_session *session, const uint64_t *adapter,
                                           uint32_t n, weft_diag *diag);
 
 /* Mean time of a launch over the runs since profiling was switched on. */

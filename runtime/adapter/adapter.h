@@ -8,8 +8,10 @@
 
 #include "base/arena.h"
 #include "base/diag.h"
+#include "base/hash.h"
 #include "base/tensor.h"
 #include "ir/bundle.h"
+#include "ops/adapter_rows.h"
 
 /* -- safetensors ---------------------------------------------------------------------------- */
 
@@ -48,14 +50,20 @@ typedef struct weft_peft {
     uint32_t n;
 } weft_peft;
 
-/* Reads a folder. Lives in `arena`; nothing refers to the files afterwards. */
-WEFT_MUST_USE weft_err weft_peft_read(const char *folder, weft_arena *arena, weft_diag *diag,
-                                      weft_peft *out);
+/* Reads a folder. Lives in `arena`; nothing refers to the files afterwards. `root`: the folder lies
+ * below it, without symbolic links (weft_file_open_beneath); NULL: anywhere. */
+WEFT_MUST_USE weft_err weft_peft_read(const char *root, const char *folder, weft_arena *arena,
+                                      weft_diag *diag, weft_peft *out);
+/* Whether the path is that of an adapter of ONNX Runtime, which weft_peft_read refuses by name. */
+bool weft_peft_is_onnx(const char *path);
 /* The same from the bytes of both files; `folder` is for messages. */
 WEFT_MUST_USE weft_err weft_peft_parse(const char *config, size_t config_len,
                                        const uint8_t *tensors, size_t tensors_len,
                                        const char *folder, weft_arena *arena, weft_diag *diag,
                                        weft_peft *out);
+
+/* What tells one adapter from another: a hash of its modules and factors. */
+weft_hash128 weft_peft_identity(const weft_peft *peft);
 
 /* -- Sites ---------------------------------------------------------------------------------- */
 
@@ -64,5 +72,25 @@ WEFT_MUST_USE weft_err weft_peft_parse(const char *config, size_t config_len,
 WEFT_MUST_USE weft_err weft_peft_find_sites(const weft_peft *peft, const weft_bundle_site *site,
                                             uint32_t n_site, const char *folder, weft_diag *diag,
                                             uint32_t *out);
+
+/* -- Packed adapters (peft_packed.c)
+ * --------------------------------------------------------------- */
+
+/* An adapter in a form that is used where it lies: bytes that the process, or one that started it,
+ * wrote, to be mapped at a multiple of 64 bytes. */
+typedef struct weft_packed_adapter {
+    weft_hash128 identity; /* weft_peft_identity */
+    const weft_adapter_part *part;
+    uint32_t n;
+} weft_packed_adapter;
+
+/* site[i]: name of the site of module i. *out is owned (free). */
+WEFT_MUST_USE weft_err weft_peft_pack(const weft_peft *peft, const char *const *site, uint8_t **out,
+                                      size_t *out_len);
+enum { WEFT_PACKED_HEAD = 64 };
+/* The length that the first WEFT_PACKED_HEAD bytes tell; 0: they begin no packed adapter. */
+uint64_t weft_peft_packed_length(const uint8_t head[WEFT_PACKED_HEAD]);
+/* false: other bytes than were written. The list lives in `arena`; its factors lie in `at`. */
+bool weft_peft_unpack(const uint8_t *at, size_t len, weft_arena *arena, weft_packed_adapter *out);
 
 #endif

@@ -310,41 +310,108 @@ weft_err weft_peft_parse(const char *config, size_t config_len, const uint8_t *t
     return err;
 }
 
-static weft_err read_file(const char *folder, const char *name, uint64_t most, weft_diag *diag,
-                          char **out, size_t *out_len)
+/* -- Files ---------------------------------------------------------------------------------- */
+
+/* A folder, or a file, as it is asked for. */
+typedef struct place {
+    const char *root, *folder; /* see weft_peft_read */
+    weft_diag *diag;
+} place;
+
+static weft_err read_file(const place *p, const char *name, uint64_t most, char **out,
+                          size_t *out_len)
 {
     char path[4096];
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = folder},
+    int fd;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", p->folder, name) >= sizeof path)
+        return weft_diag_error(p->diag, WEFT_ERR_INPUT, (weft_where){.file = p->folder},
                                "the path is too long");
-    return weft_file_read(path, most, diag, out, out_len);
+    WEFT_TRY(p->root ? weft_file_open_beneath(p->root, path, p->diag, &fd)
+                     : weft_file_open(path, p->diag, &fd));
+    return weft_file_read_stable(fd, path, most, p->diag, out, out_len);
+}
+
+static weft_err read_config(const place *p, char **out, size_t *out_len)
+{
+    return read_file(p, "adapter_config.json", (uint64_t)CONFIG_KIB_MAX << 10, out, out_len);
+}
+
+/* Its factors are named after inputs of the one model that was exported for it. */
+bool weft_peft_is_onnx(const char *path)
+{
+    static const char ending[] = ".onnx_adapter";
+    size_t len = strlen(path), n = sizeof ending - 1;
+    return len > n && strcmp(path + len - n, ending) == 0;
 }
 
 /* A pickle runs code when it is read. */
-static void note_pickle(const char *folder, weft_diag *diag)
+static void note_pickle(const place *p)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/adapter_model.bin", folder);
-    if (weft_file_is_regular(path))
-        weft_diag_note(diag, (weft_where){.file = path},
+    snprintf(path, sizeof path, "%s/adapter_model.bin", p->folder);
+    if (!p->root && weft_file_is_regular(path))
+        weft_diag_note(p->diag, (weft_where){.file = path},
                        "is a pickle, which is not read; save the adapter with "
                        "safe_serialization=True");
 }
 
-weft_err weft_peft_read(const char *folder, weft_arena *arena, weft_diag *diag, weft_peft *out)
+/* The configuration that was read still goes with the tensors that were read after it: both may
+ * have been replaced in between. */
+static weft_err check_config_again(const place *p, const char *config, size_t len)
 {
+    char *again = NULL;
+    size_t n = 0;
+    WEFT_TRY(read_config(p, &again, &n));
+    bool same = n == len && memcmp(config, again, len) == 0;
+    free(again);
+    return same ? WEFT_ERR_OK
+                : weft_diag_error(p->diag, WEFT_ERR_IO, (weft_where){.file = p->folder},
+                                  "is being replaced while it is read");
+}
+
+weft_err weft_peft_read(const char *root, const char *folder, weft_arena *arena, weft_diag *diag,
+                        weft_peft *out)
+{
+    const place p = {root, folder, diag};
     char *config = NULL, *tensors = NULL;
     size_t config_len = 0, len = 0;
-    WEFT_TRY(read_file(folder, "adapter_config.json", (uint64_t)CONFIG_KIB_MAX << 10, diag, &config,
-                       &config_len));
-    weft_err err = read_file(folder, "adapter_model.safetensors", (uint64_t)TENSORS_MIB_MAX << 20,
-                             diag, &tensors, &len);
+    if (weft_peft_is_onnx(folder))
+        return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = folder},
+                               "is an adapter of ONNX Runtime, which belongs to a model whose "
+                               "inputs are the factors; name the PEFT folder that it was made of "
+                               "(adapter_config.json, adapter_model.safetensors)");
+    WEFT_TRY(read_config(&p, &config, &config_len));
+    weft_err err =
+        read_file(&p, "adapter_model.safetensors", (uint64_t)TENSORS_MIB_MAX << 20, &tensors, &len);
     if (err != WEFT_ERR_OK)
-        note_pickle(folder, diag);
+        note_pickle(&p);
     else
+        err = check_config_again(&p, config, config_len);
+    if (err == WEFT_ERR_OK)
         err = weft_peft_parse(config, config_len, (const uint8_t *)tensors, len, folder, arena,
                               diag, out);
     free(config);
     free(tensors);
     return err;
+}
+
+weft_hash128 weft_peft_identity(const weft_peft *peft)
+{
+    weft_hash128 h = {0};
+    for (uint32_t i = 0; i < peft->n; i++) {
+        const weft_peft_module *m = &peft->module[i];
+        const int64_t size[] = {m->rank, m->k, m->n};
+        const struct {
+            const void *at;
+            size_t len;
+        } span[] = {{m->path, strlen(m->path) + 1},
+                    {size, sizeof size},
+                    {m->a, (size_t)(m->rank * m->k) * sizeof *m->a},
+                    {m->b, (size_t)(m->rank * m->n) * sizeof *m->b}};
+        for (size_t k = 0; k < sizeof span / sizeof *span; k++) {
+            weft_hash128 part = weft_hash_content(span[k].at, span[k].len, 0);
+            h = (weft_hash128){weft_hash_mix(h.lo, part.lo), weft_hash_mix(h.hi, part.hi)};
+        }
+    }
+    return h;
 }

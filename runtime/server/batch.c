@@ -69,17 +69,39 @@ static void refuse_inputs(const weft_bundle_program *p, weft_request *request, i
     weft_diag_destroy(diag);
 }
 
-/* Finds the adapter that the request names. false: the model has none of that name; the answer is
- * set. */
-static bool find_adapter(const router_model *model, weft_request *request)
+uint64_t weft_batch__find_adapter(const router_model *model, const char *name, size_t len,
+                                  weft_live_adapter **out_live)
 {
     const weft_bundle *b = model->bundle ? model->bundle->bundle : NULL;
+    char text[WEFT_ADAPTER_NAME_MAX + 1];
+    *out_live = NULL;
+    if (!b || model->app || len == 0 || len >= sizeof text)
+        return 0;
+    const char *base = weft_bundle_served(model->program);
+    uint32_t program = (uint32_t)(model->program - b->program);
+    weft_live_adapter *live = weft_live__find(model->live, base, strlen(base), name, len);
+    if (live) { /* also in place of one of the bundle */
+        *out_live = live->number && weft_live__fits(live, b, program) ? live : NULL;
+        return *out_live ? live->number : 0;
+    }
+    memcpy(text, name, len);
+    text[len] = 0;
+    return weft_bundle_find_adapter(b, program, text);
+}
+
+/* Finds the adapter that the request names, and holds it. false: the model has none of that name;
+ * the answer is set. */
+static bool find_adapter(const router_model *model, weft_request *request)
+{
+    weft_live_adapter *live = NULL;
+    weft_live__release(request->live);
+    request->live = NULL;
     request->adapter_at = 0;
     if (!request->adapter[0])
         return true;
-    if (b)
-        request->adapter_at =
-            weft_bundle_find_adapter(b, (uint32_t)(model->program - b->program), request->adapter);
+    request->adapter_at =
+        weft_batch__find_adapter(model, request->adapter, strlen(request->adapter), &live);
+    request->live = weft_live__hold(live);
     if (!request->adapter_at)
         weft_request__set_answer(request, WEFT_ANSWER_INVALID, "model '%.128s' has no adapter '%s'",
                                  weft_bundle_served(model->program), request->adapter);
@@ -288,11 +310,11 @@ static void compose_adapters(const router_batch *b, const weft_bundle_program *p
                              weft_wire_tensor *t, weft_wire_out *out)
 {
     int64_t rows = can_batch(p) ? b->padded_rows : 1, at = 0;
-    *t = (weft_wire_tensor){.dtype = WEFT_DTYPE_U32, .rank = 1, .dim = {rows}};
+    *t = (weft_wire_tensor){.dtype = WEFT_DTYPE_U64, .rank = 1, .dim = {rows}};
     for (uint32_t i = 0; i < b->n; i++) {
         int64_t end = i + 1 < b->n ? at + b->request_rows[i] : rows;
         for (; at < end; at++)
-            weft_wire__add_chunk(out, &b->request[i]->adapter_at, sizeof(uint32_t));
+            weft_wire__add_chunk(out, &b->request[i]->adapter_at, sizeof(uint64_t));
     }
     out->head.adapted = 1;
 }

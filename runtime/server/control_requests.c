@@ -3,6 +3,9 @@
 #include "runtime/server/control_requests.h"
 
 #include "runtime/server/json_dump.h"
+#include "runtime/server/live_int.h"
+
+#include "scheduler/scheduler.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -202,6 +205,64 @@ static json_t *unload(ctl_service *c, const json_t *request)
                                                        text_of(request, "version"), NULL));
 }
 
+/* Loads, or without a path unloads, an adapter. */
+static json_t *adapt(ctl_service *c, const json_t *request, const char *path)
+{
+    const char *name = text_of(request, "adapter");
+    if (!weft_set_name_valid(name))
+        return refuse("no adapter can have the name '%.64s'", name);
+    return tell_number(
+        weft_deployment__adapt(c->deployment, text_of(request, "model"), name, NULL, path, NULL));
+}
+
+static json_t *load_adapter(ctl_service *c, const json_t *request)
+{
+    const char *path = text_of(request, "path");
+    return path[0] == '/' ? adapt(c, request, path) : refuse("'%.200s' is no absolute path", path);
+}
+
+static json_t *unload_adapter(ctl_service *c, const json_t *request)
+{
+    return adapt(c, request, NULL);
+}
+
+static json_t *describe_adapter(const weft_live_adapter *a)
+{
+    return json_pack("{s:s, s:s, s:s, s:s?, s:I, s:I, s:I}", "model", a->base, "adapter", a->name,
+                     "from", a->number ? "folder" : "removed", "path", a->path, "bytes",
+                     (json_int_t)a->bytes, "answered", (json_int_t)a->n_ok, "failed",
+                     (json_int_t)a->n_failed);
+}
+
+/* Those that models were compiled with, without those that others stand for. */
+static void add_compiled(const ctl_service *c, uint32_t model, json_t *list)
+{
+    uint32_t program;
+    const weft_bundle *b = weft_router__bundle_of(c->router, model, &program);
+    const char *base = weft_bundle_served(weft_router__model(c->router, model).program);
+    for (uint32_t i = 0; i < b->n_adapter; i++) {
+        const char *name = b->adapter[i].name;
+        if (b->adapter[i].program == program &&
+            !weft_live__find(weft_router__live(c->router), base, strlen(base), name, strlen(name)))
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "model", base, "adapter",
+                                                  name, "from", "bundle", "version",
+                                                  weft_router__model(c->router, model).version));
+    }
+}
+
+static json_t *list_adapters(ctl_service *c, const json_t *request)
+{
+    (void)request;
+    json_t *list = json_array();
+    const weft_live_adapter *a;
+    for (uint32_t i = 0; (a = weft_live__at(weft_router__live(c->router), i)); i++)
+        json_array_append_new(list, describe_adapter(a));
+    for (uint32_t i = 0; i < weft_router__model_count(c->router); i++)
+        if (weft_router__is_shown(c->router, i) && !weft_router__is_app(c->router, i))
+            add_compiled(c, i, list);
+    return json_pack("{s:b, s:o}", "ok", 1, "adapters", list);
+}
+
 static json_t *weigh(ctl_service *c, const json_t *request)
 {
     json_t *wrong = check_version(request);
@@ -272,6 +333,15 @@ static const struct request_row {
     {"unload",
      unload,
      {{"name", JSON_STRING, false}, {"path", JSON_STRING, true}, {"version", JSON_STRING, true}}},
+    {"load_adapter",
+     load_adapter,
+     {{"model", JSON_STRING, false},
+      {"adapter", JSON_STRING, false},
+      {"path", JSON_STRING, false}}},
+    {"unload_adapter",
+     unload_adapter,
+     {{"model", JSON_STRING, false}, {"adapter", JSON_STRING, false}}},
+    {"adapters", list_adapters, {{0}}},
     {"weigh",
      weigh,
      {{"model", JSON_STRING, false},

@@ -4,11 +4,14 @@
  *           repository -> begins -> its state is saved beside the loop
  *           -> comes into force -> the saved state does, too -> is over
  *   unload, weigh, plan: the same without opening; a plan is refused while another change goes on
+ *   adapters: are read beside the loop; in force when their state is on the disk, without a change
+ *           of the router
  *
  * The router does the change (router_change.c), and undoes it if it fails; it is held until the
  * state after it is on the disk. Of a server that is killed at any moment the next one finds the
  * state before or after a change, and nobody was told of a change that it does not find. */
 #include "runtime/server/deployment_int.h"
+#include "runtime/server/live_int.h"
 
 #include "base/file.h"
 
@@ -22,7 +25,13 @@
 
 enum { OPERATIONS_MAX = 64, ERROR_BYTES = 512, NOT_RUN = -1 };
 
-typedef enum operation_kind { OPERATION_LOAD, OPERATION_UNLOAD, OPERATION_WEIGH } operation_kind;
+typedef enum operation_kind {
+    OPERATION_LOAD,
+    OPERATION_UNLOAD,
+    OPERATION_WEIGH,
+    OPERATION_ADAPT,  /* loads an adapter */
+    OPERATION_DISMISS /* unloads one */
+} operation_kind;
 
 typedef struct weft_operation {
     operation_kind kind;
@@ -30,12 +39,14 @@ typedef struct weft_operation {
     weft_deployment *deployment;
     weft_operation_wait *wait; /* NULL: nobody waits */
     /* Owned; NULL: not given. */
-    char *path, *folder, *model, *version;
+    char *path, *folder, *model, *version, *adapter;
     double weight;
     bool has_weight, alone;
     bool is_made; /* by the repository's source */
     weft_job job; /* opens the bundle */
     struct router_bundle *bundle;
+    weft_live_adapter *live; /* to come; with a reference */
+    uint32_t base;           /* held while the adapter is read: whose sites it has */
     weft_diag *diag;
     weft_err err;
     bool opened;
@@ -56,12 +67,9 @@ struct weft_deployment {
     weft_serve_options options;
     weft_router *router;
     weft_loop *loop;
-    weft_offload *offload; /* opens bundles, saves states; NULL: not started */
-    weft_timer soon;       /* lets the next operation begin */
-    weft_arena *arena;     /* of the state that was read */
-    int lock;              /* of the state's folder; -1: none */
-    weft_missing_bundle *missing;
-    uint32_t n_missing;
+    weft_offload *offload;  /* opens bundles, saves states; NULL: not started */
+    weft_timer soon;        /* lets the next operation begin */
+    weft_restored restored; /* from the state */
 
     operation *first, *last; /* wait */
     operation *current;
@@ -93,6 +101,8 @@ static void free_operation(operation *op)
     free(op->folder);
     free(op->model);
     free(op->version);
+    free(op->adapter);
+    weft_live__release(op->live);
     free(op);
 }
 
@@ -109,6 +119,7 @@ static void end(operation *op, weft_answer answer, const char *error)
     WEFT_LOG(error ? WEFT_LOG_WARN : WEFT_LOG_INFO, error ? "change_refused" : "change_in_force",
              {.key = "path", .text = op->path ? op->path : ""},
              {.key = "model", .text = op->model ? op->model : ""},
+             {.key = "adapter", .text = op->adapter ? op->adapter : ""},
              {.key = "version", .text = op->version ? op->version : ""},
              {.key = "why", .text = error ? error : ""});
     if (wait) {
@@ -120,9 +131,13 @@ static void end(operation *op, weft_answer answer, const char *error)
 
 static void end_by(operation *op, weft_err err, const weft_diag *diag)
 {
-    const weft_message *m = weft_diag_count(diag) ? weft_diag_at(diag, 0) : NULL;
-    weft_answer answer =
-        err == WEFT_ERR_INPUT || err == WEFT_ERR_UNSUP ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
+    const weft_message *m = NULL;
+    for (size_t i = 0; i < weft_diag_count(diag) && !m; i++)
+        if (weft_diag_at(diag, i)->severity == WEFT_SEV_ERROR)
+            m = weft_diag_at(diag, i);
+    bool is_input = err == WEFT_ERR_INPUT || err == WEFT_ERR_UNSUP ||
+                    (err == WEFT_ERR_IO && op->kind == OPERATION_ADAPT);
+    weft_answer answer = is_input ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
     char text[ERROR_BYTES];
     if (m && m->item)
         snprintf(text, sizeof text, "%s: %s", m->item, m->text);
@@ -184,17 +199,43 @@ static uint32_t find_version(const weft_deployment *d, const operation *op)
                              strlen(op->version));
 }
 
+/* Puts the operation's adapter, or none, in force; the operation has the one before then. false:
+ * out of memory. */
+static bool exchange_adapter(weft_deployment *d, operation *op)
+{
+    weft_live_adapter *before = NULL;
+    if (!weft_live__exchange(weft_router__live(d->router), op->model, op->adapter, op->live,
+                             &before))
+        return false;
+    op->live = before;
+    return true;
+}
+
+/* What the operation changes without a change of the router. false: out of memory. */
+static bool put_in_force(weft_deployment *d, operation *op)
+{
+    if (op->kind == OPERATION_WEIGH) {
+        uint32_t at = find_version(d, op);
+        if (at != UINT32_MAX)
+            weft_router__set_weight(d->router, at, op->weight);
+        return true;
+    }
+    bool done = exchange_adapter(d, op);
+    if (done)
+        weft_live__count_change(weft_router__live(d->router));
+    return done;
+}
+
 /* The next state is on the disk. */
 static void go_on(weft_deployment *d, operation *op, int code)
 {
-    uint32_t at = op ? find_version(d, op) : UINT32_MAX;
-    if (code) {
-        end(op, WEFT_ANSWER_INTERNAL, d->state_error);
+    if (code || !put_in_force(d, op)) {
+        if (!code)
+            weft_state__discard(d->options.state);
+        end(op, WEFT_ANSWER_INTERNAL, code ? d->state_error : weft_err_text(WEFT_ERR_NOMEM));
         pump(d);
         return;
     }
-    if (at != UINT32_MAX)
-        weft_router__set_weight(d->router, at, op->weight);
     commit_state(d, op);
 }
 
@@ -248,6 +289,17 @@ static void save_change(weft_deployment *d)
 }
 
 /* -- Operations ------------------------------------------------------------------------------- */
+
+static void run_read(weft_job *job)
+{
+    operation *op = (operation *)((char *)job - offsetof(operation, job));
+    const weft_router *router = op->deployment->router;
+    op->diag = weft_diag_create();
+    op->err = op->diag ? weft_live__read(weft_router__live(router), op->folder, op->path, op->model,
+                                         op->adapter, weft_router__model(router, op->base).program,
+                                         op->diag, &op->live)
+                       : WEFT_ERR_NOMEM;
+}
 
 static void run_open(weft_job *job)
 {
@@ -305,6 +357,85 @@ static void begin_weigh(weft_deployment *d, operation *op)
         end(op, WEFT_ANSWER_INTERNAL, "there is no memory for the state");
 }
 
+/* The first version of the adapter's base that does not have its modules; UINT32_MAX: all have. */
+static uint32_t find_misfit(const weft_deployment *d, const operation *op)
+{
+    uint32_t at = weft_router__find(d->router, op->model, strlen(op->model), NULL, 0), program;
+    for (uint32_t i = UINT32_MAX;
+         at != UINT32_MAX && (i = weft_router__next_version(d->router, at, i)) != UINT32_MAX;) {
+        const weft_bundle *b = weft_router__bundle_of(d->router, i, &program);
+        if (weft_router__is_app(d->router, i) || !weft_live__fits(op->live, b, program))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* Whether a version of the model that is served was compiled with the adapter. */
+static bool is_compiled(const weft_deployment *d, const operation *op)
+{
+    uint32_t at = weft_router__find(d->router, op->model, strlen(op->model), NULL, 0), program;
+    for (uint32_t i = UINT32_MAX;
+         at != UINT32_MAX && (i = weft_router__next_version(d->router, at, i)) != UINT32_MAX;) {
+        const weft_bundle *b = weft_router__bundle_of(d->router, i, &program);
+        if (!weft_router__is_app(d->router, i) &&
+            weft_bundle_find_adapter(b, program, op->adapter) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the adapter can be loaded, or unloaded; sets what is to be in force. false: the operation
+ * has ended. */
+static bool check_adapter(weft_deployment *d, operation *op)
+{
+    weft_live *live = weft_router__live(d->router);
+    const weft_live_adapter *now =
+        weft_live__find(live, op->model, strlen(op->model), op->adapter, strlen(op->adapter));
+    char text[ERROR_BYTES];
+    if (op->kind == OPERATION_ADAPT) {
+        uint32_t misfit = find_misfit(d, op);
+        if (misfit == UINT32_MAX)
+            return true;
+        snprintf(text, sizeof text, "version %s of model '%s' has not the modules of the adapter",
+                 weft_router__model(d->router, misfit).version, op->model);
+        end(op, WEFT_ANSWER_INVALID, text);
+        return false;
+    }
+    bool compiled = is_compiled(d, op);
+    if ((now && now->number) || (!now && compiled)) {
+        op->live = compiled ? weft_live__removed(live, op->model, op->adapter) : NULL;
+        if (op->live || !compiled)
+            return true;
+        end(op, WEFT_ANSWER_INTERNAL, weft_err_text(WEFT_ERR_NOMEM));
+        return false;
+    }
+    snprintf(text, sizeof text, "model '%s' has no adapter '%s'", op->model, op->adapter);
+    end(op, WEFT_ANSWER_NOT_FOUND, text);
+    return false;
+}
+
+/* Exchanges the adapter, after the state has it. */
+static void begin_adapter(weft_deployment *d, operation *op)
+{
+    if (!check_adapter(d, op))
+        return;
+    if (!d->options.state) {
+        bool done = put_in_force(d, op);
+        end(op, done ? WEFT_ANSWER_OK : WEFT_ANSWER_INTERNAL,
+            done ? NULL : weft_err_text(WEFT_ERR_NOMEM));
+        return;
+    }
+    char *text = NULL;
+    if (exchange_adapter(d, op)) {
+        text = weft_state__describe(d->router, weft_deployment__plan(d));
+        (void)exchange_adapter(d, op); /* the place is there */
+    }
+    if (text)
+        start_save(d, text, false, op);
+    else
+        end(op, WEFT_ANSWER_INTERNAL, "there is no memory for the state");
+}
+
 /* Begins the current operation, when nothing else goes on. */
 static void begin(weft_deployment *d)
 {
@@ -313,6 +444,10 @@ static void begin(weft_deployment *d)
         return; /* when that is over */
     if (op->kind == OPERATION_WEIGH) {
         begin_weigh(d, op);
+        return;
+    }
+    if (op->kind == OPERATION_ADAPT || op->kind == OPERATION_DISMISS) {
+        begin_adapter(d, op);
         return;
     }
     weft_diag *diag = weft_diag_create();
@@ -333,6 +468,8 @@ static void done_open(weft_job *job)
     operation *op = (operation *)((char *)job - offsetof(operation, job));
     weft_deployment *d = op->deployment;
     op->opened = true;
+    if (op->kind == OPERATION_ADAPT)
+        weft_router__release(d->router, op->base);
     if (d->stopped)
         return;
     if (op->err == WEFT_ERR_OK)
@@ -342,13 +479,36 @@ static void done_open(weft_job *job)
     pump(d);
 }
 
+static bool is_read(const operation *op)
+{
+    return op->kind == OPERATION_LOAD || op->kind == OPERATION_ADAPT;
+}
+
+/* Reads what is to be loaded beside the loop. */
+static void start_reading(weft_deployment *d, operation *op)
+{
+    op->job = (weft_job){.run = run_open, .done = done_open};
+    if (op->kind == OPERATION_ADAPT) {
+        op->base = weft_router__find(d->router, op->model, strlen(op->model), NULL, 0);
+        if (op->base == UINT32_MAX || weft_router__is_app(d->router, op->base)) {
+            char text[ERROR_BYTES];
+            snprintf(text, sizeof text, "no model '%s' is served", op->model);
+            end(op, WEFT_ANSWER_NOT_FOUND, text);
+            return;
+        }
+        weft_router__hold(d->router, op->base);
+        op->job.run = run_read;
+    }
+    weft_offload__submit(d->offload, &op->job);
+}
+
 /* Lets the next operation begin. */
 static void pump(weft_deployment *d)
 {
     while (!d->stopped && !d->changes && !d->saves &&
            !weft_router__change_status(d->router).changing) {
         operation *op = d->current;
-        if (op && op->kind == OPERATION_LOAD && !op->opened)
+        if (op && is_read(op) && !op->opened)
             return;
         if (!op) {
             op = d->first;
@@ -357,10 +517,9 @@ static void pump(weft_deployment *d)
             d->first = op->next;
             d->last = d->first ? d->last : NULL;
             d->current = op;
-            if (op->kind == OPERATION_LOAD) {
-                op->job = (weft_job){.run = run_open, .done = done_open};
-                weft_offload__submit(d->offload, &op->job);
-                return;
+            if (is_read(op)) {
+                start_reading(d, op);
+                continue;
             }
         }
         begin(d);
@@ -445,6 +604,11 @@ uint64_t weft_deployment__load(weft_deployment *d, const weft_serve_bundle *as, 
     return enqueue(d, op, failed, wait);
 }
 
+const char *weft_deployment__adapters(const weft_deployment *d)
+{
+    return d->options.adapters;
+}
+
 bool weft_deployment__has_source(const weft_deployment *d)
 {
     return d->options.source.make != NULL;
@@ -486,6 +650,21 @@ uint64_t weft_deployment__weigh(weft_deployment *d, const char *model, const cha
                       .model = copy(model, &failed),
                       .version = copy(version, &failed),
                       .weight = weight};
+    return enqueue(d, op, failed, wait);
+}
+
+uint64_t weft_deployment__adapt(weft_deployment *d, const char *model, const char *adapter,
+                                const char *root, const char *folder, weft_operation_wait *wait)
+{
+    bool failed = false;
+    operation *op = weft_router__live(d->router) ? calloc(1, sizeof *op) : NULL;
+    if (!op)
+        return 0;
+    *op = (operation){.kind = folder ? OPERATION_ADAPT : OPERATION_DISMISS,
+                      .path = copy(folder, &failed),
+                      .folder = copy(root, &failed),
+                      .model = copy(model, &failed),
+                      .adapter = copy(adapter, &failed)};
     return enqueue(d, op, failed, wait);
 }
 
@@ -548,113 +727,8 @@ weft_operation_status weft_deployment__status(const weft_deployment *d)
 
 const weft_missing_bundle *weft_deployment__missing(const weft_deployment *d, uint32_t *out_n)
 {
-    *out_n = d->n_missing;
-    return d->missing;
-}
-
-/* -- Restoring a state ------------------------------------------------------------------------ */
-
-/* Whether the file is signed, where that is required. What is served then is checked again. */
-static weft_err check_signature(const weft_serve_bundle *b, const char *keys, weft_diag *diag)
-{
-    int fd;
-    if (!keys)
-        return WEFT_ERR_OK;
-    WEFT_TRY(weft_file_open(b->path, diag, &fd));
-    weft_err err = weft_signature_require(fd, NULL, b->path, keys, diag);
-    close(fd);
-    return err;
-}
-
-/* Whether the file has the contents of then. */
-static weft_err check_bundle(const weft_serve_bundle *b, const char *keys, weft_diag *diag)
-{
-    weft_bundle *bundle;
-    WEFT_TRY(check_signature(b, keys, diag));
-    WEFT_TRY(weft_bundle_open(b->path, diag, &bundle));
-    weft_err err = bundle->identity == b->identity
-                       ? WEFT_ERR_OK
-                       : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
-                                         "has other contents than the bundle that was loaded");
-    for (uint32_t i = 0; i < b->n_model && err == WEFT_ERR_OK; i++)
-        if (!weft_bundle_find(bundle, b->model[i]))
-            err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
-                                  "the bundle has no model '%s'", b->model[i]);
-    weft_bundle_close(bundle);
-    return err;
-}
-
-static void report_missing(weft_deployment *d, const weft_serve_bundle *b, const weft_diag *diag)
-{
-    const char *why = weft_diag_count(diag) ? weft_diag_at(diag, 0)->text : "cannot be opened";
-    d->missing[d->n_missing++] = (weft_missing_bundle){.path = b->path,
-                                                       .version = b->version ? b->version : "",
-                                                       .why = weft_arena_strdup(d->arena, why)};
-    WEFT_LOG(WEFT_LOG_ERROR, "bundle_not_served", {.key = "path", .text = b->path},
-             {.key = "version", .text = b->version ? b->version : ""}, {.key = "why", .text = why});
-}
-
-static weft_err restore_bundles(weft_deployment *d, const weft_state *state)
-{
-    weft_serve_bundle *kept = weft_arena_array(d->arena, state->n_bundle + 1, sizeof *kept);
-    uint32_t n = 0;
-    d->missing = weft_arena_array(d->arena, state->n_bundle + 1, sizeof *d->missing);
-    for (uint32_t i = 0; i < state->n_bundle; i++) {
-        weft_diag *diag = weft_diag_create();
-        if (!diag)
-            return WEFT_ERR_NOMEM;
-        if (check_bundle(&state->bundle[i], d->options.require_signature, diag) == WEFT_ERR_OK)
-            kept[n++] = state->bundle[i];
-        else
-            report_missing(d, &state->bundle[i], diag);
-        weft_diag_destroy(diag);
-    }
-    d->options.bundle = kept;
-    d->options.n_bundle = n;
-    return WEFT_ERR_OK;
-}
-
-/* The plan of the state, unless this machine cannot have its slices. */
-static weft_err restore_plan(weft_deployment *d, const char *text)
-{
-    const weft_serve_control *o = &d->options.control;
-    weft_plan plan;
-    const weft_serve_slice *slice;
-    uint32_t n;
-    weft_diag *diag = weft_diag_create();
-    weft_err err = diag ? weft_plan_from_json(text, strlen(text), "state", d->arena, diag, &plan)
-                        : WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK && o->make_slices)
-        err = o->make_slices(o->user, &plan, d->arena, diag, &slice, &n);
-    if (err == WEFT_ERR_OK && o->make_slices) {
-        d->options.slice = slice;
-        d->options.n_slice = n;
-        d->plan = strdup(text);
-        err = d->plan ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
-    } else if (err != WEFT_ERR_NOMEM) {
-        WEFT_LOG(WEFT_LOG_ERROR, "plan_of_state_not_used",
-                 {.key = "why",
-                  .text = diag && weft_diag_count(diag) ? weft_diag_at(diag, 0)->text
-                                                        : "not started with a plan"});
-        err = WEFT_ERR_OK;
-    }
-    weft_diag_destroy(diag);
-    return err;
-}
-
-static weft_err restore(weft_deployment *d, weft_diag *diag)
-{
-    weft_state state;
-    bool found = false;
-    d->arena = weft_arena_create(0);
-    if (!d->arena)
-        return WEFT_ERR_NOMEM;
-    WEFT_TRY(weft_state__open(d->options.state, diag, &d->lock));
-    WEFT_TRY(weft_state__read(d->options.state, d->arena, diag, &state, &found));
-    if (!found)
-        return WEFT_ERR_OK;
-    WEFT_TRY(restore_bundles(d, &state));
-    return state.plan ? restore_plan(d, state.plan) : WEFT_ERR_OK;
+    *out_n = d->restored.n_missing;
+    return d->restored.missing;
 }
 
 /* -- Life ------------------------------------------------------------------------------------- */
@@ -665,8 +739,10 @@ weft_err weft_deployment__open(const weft_serve_options *options, weft_diag *dia
     weft_deployment *d = calloc(1, sizeof *d);
     if (!d)
         return WEFT_ERR_NOMEM;
-    *d = (weft_deployment){.options = *options, .lock = -1};
-    weft_err err = options->state ? restore(d, diag) : WEFT_ERR_OK;
+    *d = (weft_deployment){.options = *options, .restored = {.lock = -1}};
+    weft_err err =
+        options->state ? weft_state__restore(&d->options, &d->restored, diag) : WEFT_ERR_OK;
+    d->plan = d->restored.plan;
     if (err != WEFT_ERR_OK) {
         weft_deployment__close(d);
         return err;
@@ -687,7 +763,8 @@ weft_err weft_deployment__start(weft_deployment *d, weft_router *router, weft_lo
     d->router = router;
     d->loop = loop;
     d->soon = (weft_timer){.fn = on_soon, .user = d};
-    if (!d->options.control.path && !d->options.repository)
+    WEFT_TRY(weft_state__restore_adapters(&d->restored, router));
+    if (!d->options.control.path && !d->options.repository && !d->options.adapters)
         return WEFT_ERR_OK;
     d->offload = weft_offload__create(loop, 0);
     if (!d->offload)
@@ -733,11 +810,11 @@ void weft_deployment__close(weft_deployment *d)
     if (!d)
         return;
     weft_deployment__stop(d);
-    if (d->lock >= 0)
-        close(d->lock);
+    if (d->restored.lock >= 0)
+        close(d->restored.lock);
     free(d->save.text);
     free(d->plan);
     free(d->plan_before);
-    weft_arena_destroy(d->arena);
+    weft_arena_destroy(d->restored.arena);
     free(d);
 }

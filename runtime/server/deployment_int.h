@@ -6,13 +6,22 @@
 #ifndef WEFT_RUNTIME_SERVER_DEPLOYMENT_INT_H
 #define WEFT_RUNTIME_SERVER_DEPLOYMENT_INT_H
 
+#include "base/hash.h"
 #include "runtime/server/serve_int.h"
 
 /* -- The state (state_file.c) --------------------------------------------------------------- */
 
+typedef struct weft_state_adapter {
+    const char *base, *name;
+    const char *path; /* NULL: removed, though the bundle has it */
+    weft_hash128 identity;
+} weft_state_adapter;
+
 typedef struct weft_state {
     const weft_serve_bundle *bundle;
     uint32_t n_bundle;
+    const weft_state_adapter *adapter;
+    uint32_t n_adapter;
     const char *plan; /* JSON; NULL: that of the start */
 } weft_state;
 
@@ -29,6 +38,30 @@ int weft_state__prepare(const char *folder, const char *text);
 /* Puts the next state in force; any thread. 0 or errno. */
 int weft_state__commit(const char *folder);
 void weft_state__discard(const char *folder);
+
+/* -- Restoring (state_restore.c) -------------------------------------------------------------- */
+
+/* A bundle of the state that is not served; or an adapter: version is its name then. */
+typedef struct weft_missing_bundle {
+    const char *path, *version, *why;
+} weft_missing_bundle;
+
+typedef struct weft_restored {
+    weft_arena *arena; /* what the options refer to afterwards */
+    int lock;          /* of the state's folder; -1: none */
+    weft_missing_bundle *missing;
+    uint32_t n_missing;
+    const weft_state_adapter *adapter;
+    uint32_t n_adapter;
+    char *plan; /* owned by the caller (free); NULL: none */
+} weft_restored;
+
+/* Sets the bundles and slices of the options to those of the state, if their folder has one. */
+WEFT_MUST_USE weft_err weft_state__restore(weft_serve_options *options, weft_restored *out,
+                                           weft_diag *diag);
+/* Has the router serve the adapters of the state. */
+WEFT_MUST_USE weft_err weft_state__restore_adapters(weft_restored *restored,
+                                                    const weft_router *router);
 
 /* -- Operations (deployment.c) -------------------------------------------------------------- */
 
@@ -72,6 +105,13 @@ uint64_t weft_deployment__unload(weft_deployment *deployment, const char *path, 
 /* Sets the weight of a version. */
 uint64_t weft_deployment__weigh(weft_deployment *deployment, const char *model, const char *version,
                                 double weight, weft_operation_wait *wait);
+/* Serves an adapter of PEFT by the name MODEL@ADAPTER, in place of the one that has the name: that
+ * of requests which come from then on. `root`, `folder`: see weft_peft_read; `folder` NULL: no
+ * longer serves it. 0: also if adapters cannot be loaded. */
+uint64_t weft_deployment__adapt(weft_deployment *deployment, const char *model, const char *adapter,
+                                const char *root, const char *folder, weft_operation_wait *wait);
+/* The folder that clients may load adapters from; NULL: they may not. */
+const char *weft_deployment__adapters(const weft_deployment *deployment);
 /* The wait is not called any more; the operation goes on. */
 void weft_deployment__forget(weft_operation_wait *wait);
 
@@ -91,10 +131,6 @@ typedef struct weft_operation_status {
 } weft_operation_status;
 weft_operation_status weft_deployment__status(const weft_deployment *deployment);
 
-/* A bundle of the state that is not served. */
-typedef struct weft_missing_bundle {
-    const char *path, *version, *why;
-} weft_missing_bundle;
 const weft_missing_bundle *weft_deployment__missing(const weft_deployment *deployment,
                                                     uint32_t *out_n);
 
@@ -143,6 +179,7 @@ bool weft_repository__scan(weft_repository_scan *scan, const char **out_model,
 /* What a client says beside the name of the model. Zeroed: nothing. */
 typedef struct weft_repository_request {
     const char *version; /* NULL: load the latest, in place of all others; unload all */
+    const char *path;    /* of an adapter, below the folder of all; NULL: BASE/ADAPTER */
     bool has_weight;
     double weight;
 } weft_repository_request;
@@ -152,8 +189,11 @@ typedef struct weft_repository_refusal {
     char text[WEFT_REQUEST_MESSAGE_MAX];
 } weft_repository_refusal;
 
-/* Begin an operation; the model is that of a client. `folder` NULL: loading is off. false: refused,
- * nobody is told. */
+/* Whether a client may load and unload the model, or the adapter of a model: `patterns` are those
+ * of weft_access__models. */
+bool weft_repository__may_change(const char *patterns, const char *model);
+/* Begin an operation; the model is that of a client, or BASE@ADAPTER. `folder` NULL: loading is
+ * off. false: refused, nobody is told. */
 bool weft_repository__load(weft_deployment *deployment, const char *folder, const char *model,
                            const weft_repository_request *request, weft_operation_wait *wait,
                            weft_repository_refusal *out);

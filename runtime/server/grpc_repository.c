@@ -61,6 +61,10 @@ static const char *take_parameter(const char *name, const Inference__ModelReposi
                    ? NULL
                    : "'weight' is a number from 0 to 1000000";
     }
+    if (loads && strcmp(name, "path") == 0) {
+        out->request.path = text; /* of the message, or "" */
+        return *text && text != number ? NULL : "'path' is a text";
+    }
     /* No model depends on another. */
     return !loads && strcmp(name, "unload_dependents") == 0 ? NULL : "an unknown parameter";
 }
@@ -70,7 +74,7 @@ static bool begin(weft_grpc_call *call, const char *model, const parameters *p, 
 {
     const char *patterns = weft_access__models(call->access, &call->presented);
     weft_repository_refusal refusal;
-    if (patterns && !weft_key__names_model(patterns, model)) {
+    if (!weft_repository__may_change(patterns, model)) {
         weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "there is no such model");
         return false;
     }

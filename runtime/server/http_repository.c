@@ -22,7 +22,7 @@ static void on_end(weft_operation_wait *wait, weft_answer answer, const char *er
 
 typedef struct parameters {
     weft_repository_request request;
-    char version[WEFT_VERSION_MAX];
+    char version[WEFT_VERSION_MAX], path[HTTP_PARAMETERS_BYTES];
 } parameters;
 
 static bool take_version(http_exchange *x, const json_t *value, parameters *out)
@@ -53,6 +53,15 @@ static bool take_parameter(http_exchange *x, const char *name, const json_t *val
         if (json_is_number(value) && out->request.weight >= 0 && out->request.weight <= 1e6)
             return true;
         weft_http__fail(x, 400, "'weight' is a number from 0 to 1000000");
+        return false;
+    }
+    if (loads && strcmp(name, "path") == 0) {
+        const char *text = json_string_value(value);
+        if (text && *text && strlen(text) < sizeof out->path) {
+            out->request.path = strcpy(out->path, text);
+            return true;
+        }
+        weft_http__fail(x, 400, "'path' is a text");
         return false;
     }
     if (!loads && strcmp(name, "unload_dependents") == 0)
@@ -95,7 +104,7 @@ void weft_http__change_model(http_exchange *x, bool loads)
     const char *patterns = weft_access__models(front->access, &x->presented);
     parameters p;
     weft_repository_refusal refusal;
-    if (!x->name || (patterns && !weft_key__names_model(patterns, x->name))) {
+    if (!x->name || !weft_repository__may_change(patterns, x->name)) {
         weft_http__fail(x, 404, "there is no such model");
         return;
     }

@@ -1,5 +1,6 @@
 /* Metrics of models and of the server in Prometheus text format 0.0.4. Weft's names pass `promtool
  * check metrics`; Triton's names are optional. */
+#include "runtime/server/live_int.h"
 #include "runtime/server/oip_int.h"
 
 static const struct {
@@ -143,6 +144,23 @@ static void put_together(const weft_router *router, weft_buf *out)
     }
 }
 
+static void put_adapters(const weft_router *router, weft_buf *out)
+{
+    const weft_live_counts c = weft_live__counts(weft_router__live(router));
+    weft_buf_printf(out,
+                    "# HELP weft_adapters_loaded Adapters loaded while the server runs\n"
+                    "# TYPE weft_adapters_loaded gauge\nweft_adapters_loaded %u\n"
+                    "# HELP weft_adapters_loaded_bytes Bytes of their factors\n"
+                    "# TYPE weft_adapters_loaded_bytes gauge\nweft_adapters_loaded_bytes %llu\n"
+                    "# HELP weft_adapter_changes_total Adapters loaded, replaced or removed\n"
+                    "# TYPE weft_adapter_changes_total counter\nweft_adapter_changes_total %llu\n"
+                    "# HELP weft_adapter_reads_total Times that a worker did not have an adapter "
+                    "in memory\n"
+                    "# TYPE weft_adapter_reads_total counter\nweft_adapter_reads_total %llu\n",
+                    c.n, (unsigned long long)c.bytes, (unsigned long long)c.changes,
+                    (unsigned long long)weft_router__adapter_reads(router));
+}
+
 static void put_server(const weft_router *router, weft_buf *out)
 {
     put_apps(router, out);
@@ -167,6 +185,7 @@ static void put_server(const weft_router *router, weft_buf *out)
                     "# TYPE weft_packed_executions_total counter\n"
                     "weft_packed_executions_total %llu\n",
                     (unsigned long long)weft_router__packed_executions(router));
+    put_adapters(router, out);
     put_together(router, out);
 }
 

@@ -2,9 +2,11 @@
  * models and versions come from clients, no path. Of bundles only files that lie in the folder are
  * opened, no symbolic link; models to compile may be links, as they often are in repositories of
  * Triton. */
+#include "runtime/server/access_int.h"
 #include "runtime/server/deployment_int.h"
 
 #include "base/file.h"
+#include "runtime/adapter/adapter.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -204,6 +206,45 @@ static bool refuse(weft_repository_refusal *out, weft_answer answer, const char 
     return false;
 }
 
+bool weft_repository__may_change(const char *patterns, const char *model)
+{
+    char base[NAME_BYTES_MAX + 1];
+    size_t len = strcspn(model, (const char[]){WEFT_ADAPTER_MARK, '\0'});
+    if (!patterns || len >= sizeof base)
+        return !patterns;
+    memcpy(base, model, len);
+    base[len] = '\0';
+    return weft_key__names_model(patterns, base);
+}
+
+/* An adapter and its folder: below that of all adapters, BASE/NAME or what the client says. */
+static bool change_adapter(weft_deployment *d, const char *model, const char *name, bool loads,
+                           const weft_repository_request *request, weft_operation_wait *wait,
+                           weft_repository_refusal *out)
+{
+    char base[NAME_BYTES_MAX + 1], folder[2 * NAME_BYTES_MAX + 4], path[4096];
+    const char *root = weft_deployment__adapters(d);
+    size_t len = (size_t)(name - 1 - model);
+    if (!root)
+        return refuse(out, WEFT_ANSWER_INVALID,
+                      "loading and unloading of adapters is off: start the server with --adapters");
+    if (request->version || request->has_weight)
+        return refuse(out, WEFT_ANSWER_INVALID, "an adapter has neither version nor weight");
+    if (!is_name(model, len) || !is_name(name, strlen(name)) ||
+        strlen(name) > WEFT_ADAPTER_NAME_MAX)
+        return refuse(out, WEFT_ANSWER_NOT_FOUND, "no adapter can have this name");
+    memcpy(base, model, len);
+    base[len] = '\0';
+    snprintf(folder, sizeof folder, "%s/%s", base, name);
+    const char *from = request->path ? request->path : folder;
+    if (loads && (size_t)snprintf(path, sizeof path, "%s/%s", root, from) >= sizeof path)
+        return refuse(out, WEFT_ANSWER_INVALID, "the path is too long");
+    if (loads && !weft_file_is_folder(path) && !weft_peft_is_onnx(path))
+        return refuse(out, WEFT_ANSWER_NOT_FOUND, "there is no such folder of an adapter");
+    return weft_deployment__adapt(d, base, name, root, loads ? from : NULL, wait) != 0 ||
+           refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");
+}
+
 /* Loads a model that is compiled for it. */
 static bool load_made(weft_deployment *d, const char *folder, const char *model,
                       const weft_repository_request *request, weft_operation_wait *wait,
@@ -226,6 +267,11 @@ bool weft_repository__load(weft_deployment *d, const char *folder, const char *m
                            weft_repository_refusal *out)
 {
     weft_repository_file file;
+    const char *mark = strchr(model, WEFT_ADAPTER_MARK);
+    if (mark)
+        return change_adapter(d, model, mark + 1, true, request, wait, out);
+    if (request->path)
+        return refuse(out, WEFT_ANSWER_INVALID, "parameter 'path' is for adapters");
     if (!folder)
         return refuse(out, WEFT_ANSWER_INVALID,
                       "loading and unloading is off: start the server with --repository");
@@ -248,6 +294,9 @@ bool weft_repository__unload(weft_deployment *d, const char *folder, const char 
                              const weft_repository_request *request, weft_operation_wait *wait,
                              weft_repository_refusal *out)
 {
+    const char *mark = strchr(model, WEFT_ADAPTER_MARK);
+    if (mark)
+        return change_adapter(d, model, mark + 1, false, request, wait, out);
     if (!folder)
         return refuse(out, WEFT_ANSWER_INVALID,
                       "loading and unloading is off: start the server with --repository");

@@ -53,10 +53,11 @@ static void log_request(const weft_router *router, const weft_request *r, uint64
     WEFT_LOG(WEFT_LOG_ACCESS, "request",
              {.key = "model", .text = weft_bundle_served(router->model[r->model].program)},
              {.key = "version", .text = router->model[r->model].version},
-             {.key = "id", .text = r->id ? r->id : ""}, {.key = "trace", .text = trace},
-             {.key = "peer", .text = o->peer}, {.key = "over", .text = o->over ? o->over : ""},
-             {.key = "key", .text = o->key}, {.key = "answer", .text = answer_names[r->answer]},
-             {.key = "why", .text = r->message}, {.key = "rows", .number = (double)r->rows},
+             {.key = "adapter", .text = r->adapter}, {.key = "id", .text = r->id ? r->id : ""},
+             {.key = "trace", .text = trace}, {.key = "peer", .text = o->peer},
+             {.key = "over", .text = o->over ? o->over : ""}, {.key = "key", .text = o->key},
+             {.key = "answer", .text = answer_names[r->answer]}, {.key = "why", .text = r->message},
+             {.key = "rows", .number = (double)r->rows},
              {.key = "batch_rows", .number = (double)r->batch_rows},
              {.key = "attempts", .number = r->attempts},
              {.key = "queue_us", .number = (double)(r->queue_ns / 1000)},
@@ -70,6 +71,10 @@ static void finish(weft_router *router, weft_request *request)
     uint64_t took_ns = weft_clock__now_ns() - request->arrived_ns;
     weft_batch__count_end(&router->model[request->model].stats, request, took_ns);
     router->n_pending--;
+    if (request->live)
+        weft_live__count(request->live, request->answer == WEFT_ANSWER_OK);
+    weft_live__release(request->live);
+    request->live = NULL;
     weft_served_app__count(router, request, took_ns);
     log_request(router, request, took_ns);
     weft_spans__write(router->spans, request,
@@ -435,6 +440,7 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
 {
     uint32_t left = head->n_tensor;
     uint64_t now_ns = weft_clock__now_ns();
+    w->router->adapter_reads += head->adapted;
     /* An answer with another number of tensors fits no part. */
     bool fits = !w->joint || head->n_tensor == w->joint->program->n_output;
     if (w->packed)
@@ -786,6 +792,8 @@ weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop,
     if (options->n_slice)
         router->slices = (router_slices){.at = options->slice, .n = options->n_slice};
     weft_err err = make_room(router);
+    if (err == WEFT_ERR_OK && (options->control.path || options->adapters || options->state))
+        err = weft_live__create(options, diag, &router->live);
     if (err == WEFT_ERR_OK)
         err = open_bundles(router, diag);
     if (err == WEFT_ERR_OK)
@@ -815,6 +823,7 @@ void weft_router__destroy(weft_router *router)
         weft_router__close_worker(&router->worker[i]);
     while (router->bundles)
         weft_router__remove_bundle(router, router->bundles);
+    weft_live__destroy(router->live);
     free(router->worker);
     free(router->model);
     free(router->shares);

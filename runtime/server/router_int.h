@@ -19,6 +19,7 @@
 #ifndef WEFT_RUNTIME_SERVER_ROUTER_INT_H
 #define WEFT_RUNTIME_SERVER_ROUTER_INT_H
 
+#include "runtime/server/live_int.h"
 #include "runtime/server/serve_int.h"
 #include "scheduler/scheduler.h"
 
@@ -70,6 +71,7 @@ typedef struct router_model {
     weft_model_stats stats;
     weft_offered own;       /* without requests to apps */
     weft_offered by_weight; /* of these, requests that named no version */
+    const weft_live *live;  /* adapters of the router; NULL: none can be loaded */
     struct router_app *app; /* NULL: it is a model. An app has no queue and no workers */
 } router_model;
 
@@ -86,7 +88,11 @@ typedef struct router_batch {
     uint64_t ahead_ns; /* sent ahead: when; sent_ns is when the batch before was answered */
 } router_batch;
 
-/* Checks the inputs of a request and sets its `rows`. false: its answer is set. */
+/* The number of the model's adapter; 0: it has none of this name. *out_live: NULL: it is one of the
+ * bundle. */
+uint64_t weft_batch__find_adapter(const router_model *model, const char *name, size_t len,
+                                  weft_live_adapter **out_live);
+/* Checks the inputs of a request, sets its `rows` and its adapter. false: its answer is set. */
 bool weft_batch__admit(const router_model *model, weft_request *request);
 /* Inserts into the queue: before those that are due later, and of equal ones before those that
  * arrived later, which is where a request stood before it was taken. */
@@ -189,6 +195,7 @@ typedef struct worker_process {
     const weft_bundle *bundle;
     const char *bundle_path; /* for messages */
     const bool *serves;      /* by model of the bundle */
+    int adapters_fd;         /* weft_live__fd */
     uint64_t start_timeout_ns, stall_timeout_ns;
     int bundle_fd;
     weft_pulse *pulse; /* NULL: not watched */
@@ -487,6 +494,7 @@ typedef struct router_slices {
 
 struct weft_router {
     weft_spans *spans; /* NULL: none */
+    weft_live *live;   /* adapters; NULL: none can be loaded */
     const weft_serve_options *options;
     weft_loop *loop;
     const worker_events *events;  /* of all workers */
@@ -497,6 +505,7 @@ struct weft_router {
     uint32_t n_worker, worker_room; /* places in use at some time; all places */
     struct router_change *change;   /* NULL: the plan cannot change */
     uint64_t next_id, restarts, joint_executions, joint_rows, packed_executions;
+    uint64_t adapter_reads; /* times that a worker did not have an adapter in memory */
     uint64_t next_scan_ns, timeout_ns;
     uint32_t n_pending;   /* accepted, not answered */
     router_slices slices; /* in force */

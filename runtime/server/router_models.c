@@ -39,17 +39,6 @@ static bool is_preferred(const router_model *a, const router_model *b)
                                   : compare_versions(a->version, b->version) > 0;
 }
 
-static bool has_adapter(const router_model *m, const char *name, size_t len)
-{
-    char text[WEFT_ADAPTER_NAME_MAX + 1];
-    if (len >= sizeof text || m->app || !m->bundle)
-        return false;
-    const weft_bundle *b = m->bundle->bundle;
-    memcpy(text, name, len);
-    text[len] = 0;
-    return weft_bundle_find_adapter(b, (uint32_t)(m->program - b->program), text) != 0;
-}
-
 const char *weft_router__adapter_in(const weft_bundle_program *program, const char *name,
                                     size_t len, bool *out_named)
 {
@@ -65,8 +54,10 @@ const char *weft_router__adapter_in(const weft_bundle_program *program, const ch
 static bool answers_name(const router_model *m, const char *name, size_t len)
 {
     bool named = false;
+    weft_live_adapter *live;
     const char *adapter = m->shown ? weft_router__adapter_in(m->program, name, len, &named) : NULL;
-    return named && (!adapter || has_adapter(m, adapter, (size_t)(name + len - adapter)));
+    return named && (!adapter ||
+                     weft_batch__find_adapter(m, adapter, (size_t)(name + len - adapter), &live));
 }
 
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len,
@@ -369,6 +360,7 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
                             .packed = weft_batch__find_packed(bundle, k, false),
                             .family = weft_batch__find_packed(bundle, k, true),
                             .bundle = b,
+                            .live = router->live,
                             .largest_bucket = largest > 0 ? largest : 1};
         const char *version = as->version           ? as->version
                               : m->program->version ? m->program->version

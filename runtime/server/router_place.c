@@ -178,6 +178,7 @@ weft_err weft_router__open_worker(weft_router *router, router_worker *w,
                                   .start_timeout_ns = (uint64_t)(start_s * 1e9),
                                   .stall_timeout_ns = (uint64_t)(stall_s * 1e9),
                                   .bundle_fd = bundle->fd,
+                                  .adapters_fd = weft_live__fd(router->live),
                                   .pulse_fd = -1,
                                   .channel_fd = -1,
                                   .fd = -1};

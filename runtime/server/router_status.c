@@ -152,6 +152,24 @@ uint64_t weft_router__joint_rows(const weft_router *router)
     return router->joint_rows;
 }
 
+struct weft_live *weft_router__live(const weft_router *router)
+{
+    return router->live;
+}
+
+uint64_t weft_router__adapter_reads(const weft_router *router)
+{
+    return router->adapter_reads;
+}
+
+const weft_bundle *weft_router__bundle_of(const weft_router *router, uint32_t model,
+                                          uint32_t *out_program)
+{
+    const router_model *m = &router->model[model];
+    *out_program = (uint32_t)(m->program - m->bundle->bundle->program);
+    return m->bundle->bundle;
+}
+
 uint64_t weft_router__joint_executions(const weft_router *router)
 {
     return router->joint_executions;

@@ -382,8 +382,9 @@ typedef struct weft_request {
     uint64_t due_ns;                  /* order in the queue */
     bool promised;                    /* an answer after due_ns is worth nothing */
     int64_t rows;        /* value of the batch symbol; 1 when the model cannot be batched */
-    uint32_t adapter_at; /* number in the bundle, from 1; 0: none */
-    uint32_t attempts;   /* workers that died or failed while running it */
+    uint64_t adapter_at; /* number of the adapter, see weft_session_adapt; 0: none */
+    struct weft_live_adapter *live; /* with a reference; NULL: none, or one of the bundle */
+    uint32_t attempts;              /* workers that died or failed while running it */
     bool queued;
     bool ending; /* its answer is set, and `done` is called next */
     bool moved;  /* taken from a worker that was slow or did not answer */
@@ -455,6 +456,13 @@ void weft_router__destroy(weft_router *router);
 void weft_router__set_spans(weft_router *router, weft_spans *spans);
 /* Whether some worker is to serve the model: a plan may place a part of a bundle here. */
 bool weft_router__serves(const weft_router *router, uint32_t model);
+/* The adapters that are loaded; NULL: none can be. */
+struct weft_live *weft_router__live(const weft_router *router);
+/* Times that a worker did not have an adapter in memory. */
+uint64_t weft_router__adapter_reads(const weft_router *router);
+/* A bundle and the index in it of the model's program. */
+const weft_bundle *weft_router__bundle_of(const weft_router *router, uint32_t model,
+                                          uint32_t *out_program);
 /* -- Models, bundles and versions (router_models.c) -- */
 
 /* Places of models: not all of them are in use. */
@@ -791,7 +799,8 @@ typedef struct weft_wire_head {
     uint64_t id;
     uint32_t model, n_tensor;
     uint32_t err; /* weft_err */
-    /* The last tensor, u32[rows], tells the adapter of each row: weft_session_adapt. */
+    /* RUN: the last tensor, u64[rows], tells the adapter of each row: weft_session_adapt. DONE: how
+     * many of them were not in memory. */
     uint32_t adapted;
     uint64_t payload_bytes;
     uint64_t input_ns, infer_ns, output_ns;

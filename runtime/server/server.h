@@ -126,6 +126,8 @@ typedef struct weft_serve_options {
     const char *shared_memory; /* keys of shared memory that clients may use begin so; NULL: none */
     const char *repository;    /* folder that clients may load from; NULL: they may not */
     weft_serve_source source;  /* of a repository of models that are not compiled */
+    const char *adapters;      /* folder that clients may load adapters from; NULL: they may not */
+    uint64_t adapter_memory;   /* bytes of factors that a worker keeps in memory; 0: 1 GiB */
     const char *state;         /* folder that keeps what is served over restarts; NULL: none */
     uint64_t max_request_bytes; /* 0: 64 MiB */
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */

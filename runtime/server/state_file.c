@@ -3,13 +3,16 @@
  *
  *   {"format": "weft-state", "version": 1, "plan": PLAN or null,
  *    "bundles": [{"path": PATH, "identity": HEX, "version": "1", "spreads": BOOL,
- *                 "models": {NAME: WEIGHT, ...}}, ...]}
+ *                 "models": {NAME: WEIGHT, ...}}, ...],
+ *    "adapters": [{"base": MODEL, "name": NAME, "path": FOLDER or null, "identity": HEX}, ...]}
  *
  * The version "" stands for those that the bundle has; names are those of the bundle's programs.
+ * The path null stands for an adapter of a bundle that was removed.
  *
  * The next state is written and synchronised before a change comes into force, so that a full disk
  * refuses the change, and renamed when it has. */
 #include "runtime/server/deployment_int.h"
+#include "runtime/server/live_int.h"
 
 #include "base/file.h"
 #include "runtime/server/json_dump.h"
@@ -24,7 +27,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STATE_BYTES_MAX = 64 << 20, BUNDLES_MAX = 4096, MODELS_MAX = 8192, PATH_BYTES = 4096 };
+enum {
+    STATE_BYTES_MAX = 64 << 20,
+    BUNDLES_MAX = 4096,
+    MODELS_MAX = 8192,
+    ADAPTERS_MAX = 65536,
+    PATH_BYTES = 4096
+};
 
 static const double weight_max = 1e6;
 
@@ -84,6 +93,51 @@ static weft_err read_bundle(const json_t *b, weft_arena *arena, weft_diag *diag,
     return read_models(models, arena, diag, folder, out);
 }
 
+/* The 32 digits of a content hash. */
+static bool read_hash(const char *text, weft_hash128 *out)
+{
+    char half[17] = "";
+    if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+        return false;
+    memcpy(half, text, 16);
+    *out = (weft_hash128){strtoull(half, NULL, 16), strtoull(text + 16, NULL, 16)};
+    return true;
+}
+
+static weft_err read_adapter(const json_t *a, weft_arena *arena, weft_diag *diag,
+                             const char *folder, weft_state_adapter *out)
+{
+    const char *base = json_string_value(json_object_get(a, "base"));
+    const char *name = json_string_value(json_object_get(a, "name"));
+    const json_t *path = json_object_get(a, "path");
+    const char *text = json_string_value(path);
+    if (!base || !*base || !name || !*name || strlen(name) > WEFT_ADAPTER_NAME_MAX)
+        return refuse(diag, folder, "the name of an adapter is missing or wrong");
+    if (!json_is_null(path) && (!text || text[0] != '/' || strlen(text) >= PATH_BYTES))
+        return refuse(diag, folder, "the path of an adapter is missing or wrong");
+    *out = (weft_state_adapter){.base = weft_arena_strdup(arena, base),
+                                .name = weft_arena_strdup(arena, name),
+                                .path = text ? weft_arena_strdup(arena, text) : NULL};
+    return !text || read_hash(json_string_value(json_object_get(a, "identity")), &out->identity)
+               ? WEFT_ERR_OK
+               : refuse(diag, folder, "the identity of an adapter is missing or wrong");
+}
+
+/* States of older servers have no such list. */
+static weft_err read_adapters(const json_t *list, weft_arena *arena, weft_diag *diag,
+                              const char *folder, weft_state *out)
+{
+    size_t n = json_array_size(list);
+    if ((list && !json_is_array(list)) || n > ADAPTERS_MAX)
+        return refuse(diag, folder, "the adapters are wrong");
+    weft_state_adapter *adapter = weft_arena_array(arena, n + 1, sizeof *adapter);
+    for (size_t i = 0; i < n; i++)
+        WEFT_TRY(read_adapter(json_array_get(list, i), arena, diag, folder, &adapter[i]));
+    out->adapter = adapter;
+    out->n_adapter = (uint32_t)n;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_state(const json_t *root, weft_arena *arena, weft_diag *diag,
                            const char *folder, weft_state *out)
 {
@@ -104,7 +158,7 @@ static weft_err read_state(const json_t *root, weft_arena *arena, weft_diag *dia
     *out = (weft_state){
         .bundle = b, .n_bundle = (uint32_t)n, .plan = text ? weft_arena_strdup(arena, text) : NULL};
     free(text);
-    return WEFT_ERR_OK;
+    return read_adapters(json_object_get(root, "adapters"), arena, diag, folder, out);
 }
 
 weft_err weft_state__open(const char *folder, weft_diag *diag, int *out_lock)
@@ -184,14 +238,28 @@ static bool add_model(json_t *bundles, const weft_router *router, uint32_t model
                                json_real(weft_router__weight(router, model))) == 0;
 }
 
+static bool add_adapter(json_t *adapters, const weft_live_adapter *a)
+{
+    char identity[33];
+    snprintf(identity, sizeof identity, "%016" PRIx64 "%016" PRIx64, a->identity.lo,
+             a->identity.hi);
+    return json_array_append_new(
+               adapters, json_pack("{s:s, s:s, s:s?, s:s}", "base", a->base, "name", a->name,
+                                   "path", a->number ? a->path : NULL, "identity", identity)) == 0;
+}
+
 char *weft_state__describe(const weft_router *router, const char *plan)
 {
     json_t *bundles = json_array(), *placed = plan ? json_loads(plan, 0, NULL) : json_null();
-    bool ok = bundles && placed;
+    json_t *adapters = json_array();
+    const weft_live_adapter *a;
+    bool ok = bundles && placed && adapters;
+    for (uint32_t i = 0; ok && (a = weft_live__at(weft_router__live(router), i)); i++)
+        ok = add_adapter(adapters, a);
     for (uint32_t i = 0; i < weft_router__model_count(router) && ok; i++)
         ok = !weft_router__is_coming(router, i) || add_model(bundles, router, i);
-    json_t *root = json_pack("{s:s, s:i, s:o, s:o}", "format", "weft-state", "version", 1, "plan",
-                             placed, "bundles", bundles);
+    json_t *root = json_pack("{s:s, s:i, s:o, s:o, s:o}", "format", "weft-state", "version", 1,
+                             "plan", placed, "bundles", bundles, "adapters", adapters);
     char *text = weft_json__dump(root, JSON_INDENT(1));
     if (ok)
         return text;

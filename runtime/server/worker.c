@@ -2,14 +2,15 @@
  * that arrive over the socket, one at a time, until the router closes it. Run as
  *
  *   EXE --worker FD BUNDLE_FD PULSE_FD CHANNEL_FD,BYTES,BYTES NAME CPU,CPU|-
- * FIRST_SM,N_SM,BYTES,MEMORY MODEL...
+ * FIRST_SM,N_SM,BYTES,MEMORY STORE_FD,BYTES MODEL...
  *
  * CHANNEL_FD: -1: none; with the sizes of its boxes (weft_channel__open). NAME: of the bundle, for
  * messages. N_SM 0: all SMs; BYTES: limit for arenas, 0: none. MEMORY: worker_memory of
- * weft_serve_options. */
+ * weft_serve_options. STORE_FD: of adapters (live_int.h), -1: none; with the memory that adapters
+ * may have. */
 #include "base/file.h"
 #include "base/str.h"
-#include "runtime/server/serve_int.h"
+#include "runtime/server/live_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@ typedef struct worker {
     weft_channel *channel; /* NULL: none */
     weft_look look;        /* for batches in the channel */
     weft_engine *engine;
+    weft_resident *adapters;
     weft_session **session; /* by program, joint programs included; NULL: not served */
     uint8_t *payload;
     size_t payload_cap;
@@ -191,8 +193,8 @@ static bool prepare_sizes(worker *w, weft_wire_head head)
     return ok;
 }
 
-/* The session gets the adapters of the message's rows; head->n_tensor is then that of its inputs.
- */
+/* The session gets the adapters of the message's rows; head->n_tensor is then that of its inputs,
+ * and head->adapted how many adapters were read. */
 static weft_err take_adapters(worker *w, weft_session *session, weft_wire_head *head,
                               const weft_tensor *in)
 {
@@ -200,9 +202,12 @@ static weft_err take_adapters(worker *w, weft_session *session, weft_wire_head *
         return weft_session_adapt(session, NULL, 0, w->diag);
     const weft_tensor *of = &in[--head->n_tensor];
     head->adapted = 0;
-    if (of->dtype != WEFT_DTYPE_U32 || of->rank != 1 || of->dim[0] > UINT32_MAX)
+    if (of->dtype != WEFT_DTYPE_U64 || of->rank != 1 || of->dim[0] > UINT32_MAX)
         return WEFT_ERR_INPUT;
-    return weft_session_adapt(session, of->data, (uint32_t)of->dim[0], w->diag);
+    uint32_t n = (uint32_t)of->dim[0];
+    WEFT_TRY(weft_resident__need(w->adapters, session, weft_engine_bundle(w->engine), of->data, n,
+                                 w->diag, &head->adapted));
+    return weft_session_adapt(session, of->data, n, w->diag);
 }
 
 /* Runs a session on inputs and sends its outputs, or its error. false: the router is gone, or the
@@ -347,6 +352,7 @@ enum {
     ARG_NAME,
     ARG_CPUS,
     ARG_SHARE,
+    ARG_ADAPTERS,
     ARG_MODELS
 };
 
@@ -369,6 +375,16 @@ static weft_err open_channel(worker *w, const char *text)
     return w->tensor && w->in && w->channel ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
+static weft_err open_adapters(worker *w, const char *text)
+{
+    unsigned long long budget;
+    int fd;
+    if (sscanf(text, "%d,%llu", &fd, &budget) != 2)
+        return WEFT_ERR_BUG;
+    w->adapters = weft_resident__create(fd, budget);
+    return w->adapters ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+}
+
 static weft_err prepare(worker *w, char **argv, int argc)
 {
     static uint32_t cpu[CPUS_MAX];
@@ -387,6 +403,7 @@ static weft_err prepare(worker *w, char **argv, int argc)
     close(bundle);
     WEFT_TRY(err);
     WEFT_TRY(open_channel(w, argv[ARG_CHANNEL]));
+    WEFT_TRY(open_adapters(w, argv[ARG_ADAPTERS]));
     WEFT_TRY(open_models(w, argc - ARG_MODELS, argv + ARG_MODELS));
     if (!w->memory_bytes)
         w->memory_bytes = weft_worker__limit_memory_by_use(memory);
@@ -487,6 +504,7 @@ int weft_worker_main(int argc, char **argv)
     for (uint32_t i = 0; w.session && bundle && i < bundle->n_program + bundle->n_joint; i++)
         weft_session_close(w.session[i]);
     free(w.session);
+    weft_resident__destroy(w.adapters);
     weft_engine_close(w.engine);
     weft_diag_destroy(w.diag);
     weft_channel__destroy(w.channel);

@@ -29,8 +29,9 @@ enum {
     SOCKET_BUFFER_BYTES = 4 << 20,
     REPORT_MAX = 400,
     PARTS_MAX = 64,
-    BELLS_MAX = 4,         /* between two answers: one is due, and one may be late */
-    TURN_BYTES = 256 << 10 /* of a message, in one turn of the loop, either way */
+    ADAPTER_BYTES = 1 << 30, /* that a worker keeps in memory */
+    BELLS_MAX = 4,           /* between two answers: one is due, and one may be late */
+    TURN_BYTES = 256 << 10   /* of a message, in one turn of the loop, either way */
 };
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
 static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;
@@ -271,7 +272,7 @@ static void set_environment(const weft_serve_slice *slice)
 /* Runs in the child process: executes the worker, with the arguments that worker.c describes. */
 static void run_child(const worker_process *w, int fd)
 {
-    static char fd_text[3][16], cpus[8192], share[96], channel[64];
+    static char fd_text[3][16], cpus[8192], share[96], channel[64], adapters[64];
     const int fds[] = {fd, w->bundle_fd, w->pulse_fd};
     static char *argv[ARGS_MAX];
     const weft_serve_slice *slice = w->slice;
@@ -302,6 +303,12 @@ static void run_child(const worker_process *w, int fd)
     snprintf(share, sizeof share, "%u,%u,%llu,%llu", slice->sm_first, slice->n_sm,
              (unsigned long long)slice->mem_limit_bytes, (unsigned long long)memory);
     argv[n++] = share;
+    if (w->adapters_fd >= 0)
+        fcntl(w->adapters_fd, F_SETFD, 0);
+    uint64_t budget = w->options->adapter_memory;
+    snprintf(adapters, sizeof adapters, "%d,%llu", w->adapters_fd,
+             (unsigned long long)(budget ? budget : ADAPTER_BYTES));
+    argv[n++] = adapters;
     for (uint32_t i = 0; i < bundle->n_program && n + 1 < ARGS_MAX; i++)
         if (w->serves[i])
             argv[n++] = (char *)bundle->program[i].name;

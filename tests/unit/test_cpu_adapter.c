@@ -80,7 +80,7 @@ static void make_problem(problem *p, uint64_t *seed)
 }
 
 /* Element `col` of the result for a row x and an adapter, numbered from 1. */
-static double definition(const problem *p, uint32_t adapter, const float *x, int64_t col)
+static double definition(const problem *p, uint64_t adapter, const float *x, int64_t col)
 {
     uint32_t s = 0;
     for (; col >= p->width[s]; s++)
@@ -99,7 +99,7 @@ static double definition(const problem *p, uint32_t adapter, const float *x, int
 static void run_batch(problem *p, uint64_t *seed, int64_t rows, uint32_t n)
 {
     world *w = &p->w;
-    uint32_t of[ROWS_MAX] = {0};
+    uint64_t of[ROWS_MAX] = {0};
     weft_tensor x = make_tensor(w, WEFT_DTYPE_F32, 3, (int64_t[]){rows, p->inner, p->k}), y;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pick = (uint32_t)rand_below(seed, ADAPTERS + 1);
@@ -111,7 +111,7 @@ static void run_batch(problem *p, uint64_t *seed, int64_t rows, uint32_t n)
     assert_int_equal(err, WEFT_ERR_OK);
     for (int64_t i = 0; i < rows * p->inner * p->n; i++) {
         int64_t row = i / p->n, part = row / p->inner;
-        uint32_t adapter = n == 0 ? 0 : of[n == 1 ? 0 : part];
+        uint64_t adapter = n == 0 ? 0 : of[n == 1 ? 0 : part];
         double want = definition(p, adapter, (const float *)x.data + row * p->k, i % p->n);
         double got = ((const float *)y.data)[i];
         if (fabs(got - want) > 1e-4 * (1 + fabs(want)))
@@ -186,7 +186,7 @@ static void test_cpu_adapter__other_numbers_of_rows_are_refused(void **state)
     make_problem(&p, &seed);
     open_world(&p.w, 1);
     weft_tensor x = make_tensor(&p.w, WEFT_DTYPE_F32, 3, (int64_t[]){4, p.inner, p.k});
-    const uint32_t some[] = {0, 1, 2}, none[] = {1, ADAPTERS + 1};
+    const uint64_t some[] = {0, 1, 2}, none[] = {1, ADAPTERS + 1};
     assert_int_equal(weft_session_adapt(p.w.session, some, 3, p.w.diag), WEFT_ERR_OK);
     assert_int_equal(weft_session_run(p.w.session, &x, 1, p.w.diag, &y, 1), WEFT_ERR_INPUT);
     assert_non_null(strstr(weft_diag_at(p.w.diag, 0)->text, "for 3 rows, the batch has 4"));
@@ -195,6 +195,73 @@ static void test_cpu_adapter__other_numbers_of_rows_are_refused(void **state)
     for (int64_t i = 0; i < weft_tensor_numel(&y); i++)
         assert_true(((const float *)y.data)[i] == 0);
     finish_world(&p.w);
+}
+
+/* The factors that adapter `from` of the problem has, as those of one that is not in the bundle. */
+static uint32_t list_parts(const problem *p, uint32_t from, weft_adapter_part part[SITES])
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < SITES; s++)
+        if (p->rank[from][s])
+            part[n++] = (weft_adapter_part){.site = p->name[s],
+                                            .factors = {.rank = p->rank[from][s],
+                                                        .k = p->k,
+                                                        .n = p->width[s],
+                                                        .a = p->a[from][s],
+                                                        .b = p->b[from][s]}};
+    return n;
+}
+
+/* Adapters that come and go beside those of the bundle, which have the same factors. */
+static void test_cpu_adapter__adapters_come_and_go(void **state)
+{
+    (void)state;
+    enum { ROWS = 6 };
+    const uint64_t first = (uint64_t)1 << 40;
+    for (uint64_t i = 0; i < 20; i++) {
+        uint64_t seed = 1300 + i;
+        problem p;
+        weft_adapter_part part[SITES];
+        weft_tensor y, z;
+        make_problem(&p, &seed);
+        open_world(&p.w, 1);
+        world *w = &p.w;
+        weft_tensor x = make_tensor(w, WEFT_DTYPE_F32, 3, (int64_t[]){ROWS, p.inner, p.k});
+        uint64_t own[ROWS], added[ROWS];
+        for (uint32_t r = 0; r < ROWS; r++) {
+            own[r] = rand_below(&seed, ADAPTERS + 1);
+            added[r] = own[r] && rand_below(&seed, 2) ? first + own[r] : own[r];
+        }
+        for (uint32_t k = 0; k < ADAPTERS; k++)
+            assert_int_equal(weft_session_add_adapter(w->session, first + k + 1, part,
+                                                      list_parts(&p, k, part), w->diag),
+                             WEFT_ERR_OK);
+        assert_int_equal(weft_session_adapt(w->session, own, ROWS, w->diag), WEFT_ERR_OK);
+        assert_int_equal(weft_session_run(w->session, &x, 1, w->diag, &y, 1), WEFT_ERR_OK);
+        size_t bytes = weft_tensor_bytes(&y);
+        void *want = malloc(bytes);
+        memcpy(want, y.data, bytes);
+        weft_session_forget_adapter(w->session, own[0]); /* it is found again */
+        assert_int_equal(weft_session_adapt(w->session, added, ROWS, w->diag), WEFT_ERR_OK);
+        assert_int_equal(weft_session_run(w->session, &x, 1, w->diag, &z, 1), WEFT_ERR_OK);
+        assert_memory_equal(z.data, want, bytes);
+        free(want);
+        weft_session_forget_adapter(w->session, first + 2);
+        weft_session_forget_adapter(w->session, first + 2);
+        assert_int_equal(weft_session_adapt(w->session, (uint64_t[]){first + 2}, 1, w->diag),
+                         WEFT_ERR_INPUT);
+        uint32_t n = list_parts(&p, 0, part);
+        if (n > 0) {
+            part[n - 1].factors.k++;
+            assert_int_equal(weft_session_add_adapter(w->session, first + 9, part, n, w->diag),
+                             WEFT_ERR_INPUT);
+            part[n - 1].factors.k--;
+            part[n - 1].site = "nowhere";
+            assert_int_equal(weft_session_add_adapter(w->session, first + 9, part, n, w->diag),
+                             WEFT_ERR_INPUT);
+        }
+        finish_world(w);
+    }
 }
 
 /* -- In bundles ------------------------------------------------------------------------------- */
@@ -288,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_cpu_adapter__slices_keep_their_adapters),
         cmocka_unit_test(test_cpu_adapter__the_reference_agrees),
         cmocka_unit_test(test_cpu_adapter__other_numbers_of_rows_are_refused),
+        cmocka_unit_test(test_cpu_adapter__adapters_come_and_go),
         cmocka_unit_test(test_cpu_adapter__bundles_keep_adapters),
         cmocka_unit_test(test_cpu_adapter__factors_that_do_not_fit_are_refused),
     };

@@ -51,7 +51,7 @@ static weft_err load_one(loader *l, const char *model, const char *folder)
         return weft_diag_error(l->diag, WEFT_ERR_INPUT, where, "more than %d adapters",
                                ADAPTERS_MAX);
     weft_names_add(l->names, full, strlen(full));
-    WEFT_TRY(weft_peft_read(a.folder, l->arena, l->diag, &a.peft));
+    WEFT_TRY(weft_peft_read(NULL, a.folder, l->arena, l->diag, &a.peft));
     WEFT_VEC_PUSH(l->arena, &l->list, a);
     return WEFT_ERR_OK;
 }
@@ -64,7 +64,7 @@ static weft_err load_pattern(loader *l, const weft_set_model *model, const char 
     weft_err err = WEFT_ERR_OK;
     int code = glob(pattern, 0, NULL, &found);
     for (size_t i = 0; code == 0 && i < found.gl_pathc && err == WEFT_ERR_OK; i++)
-        if (weft_file_is_folder(found.gl_pathv[i]))
+        if (weft_file_is_folder(found.gl_pathv[i]) || weft_peft_is_onnx(found.gl_pathv[i]))
             err = load_one(l, model->name, found.gl_pathv[i]);
     if (code == 0)
         globfree(&found);

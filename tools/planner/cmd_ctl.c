@@ -145,6 +145,20 @@ static void print_status(const json_t *status)
     print_missing(json_object_get(status, "missing"));
 }
 
+static void print_adapters(const json_t *adapters)
+{
+    size_t i;
+    json_t *a;
+    printf("%-20s %-20s %-8s %12s %10s %8s  %s\n", "model", "adapter", "from", "bytes", "answered",
+           "failed", "folder");
+    json_array_foreach(adapters, i, a)
+    {
+        printf("%-20s %-20s %-8s %12lld %10lld %8lld  %s\n", text_of(a, "model"),
+               text_of(a, "adapter"), text_of(a, "from"), number_of(a, "bytes"),
+               number_of(a, "answered"), number_of(a, "failed"), text_of(a, "path"));
+    }
+}
+
 /* -- Changes ---------------------------------------------------------------------------------- */
 
 /* Waits until the change to `generation` is over. */
@@ -236,12 +250,45 @@ static void add_text(json_t *request, const char *key, const char *text)
         json_object_set_new(request, key, json_string(text));
 }
 
+/* The adapter in a name MODEL@ADAPTER, which is cut; NULL: it is none. */
+static char *cut_adapter(char *name)
+{
+    char *mark = strchr(name, '@');
+    if (!mark || strchr(name, '/'))
+        return NULL;
+    *mark = '\0';
+    return mark + 1;
+}
+
+static weft_err find_path(client *c, const char *file, char **out)
+{
+    *out = realpath(file, NULL);
+    return *out ? WEFT_ERR_OK
+                : weft_diag_error(c->diag, WEFT_ERR_IO, (weft_where){.file = file},
+                                  "cannot be opened: %s", strerror(errno));
+}
+
+/* MODEL@ADAPTER FOLDER */
+static weft_err load_adapter(client *c)
+{
+    char *path, *adapter = cut_adapter(c->argument[0]);
+    if (!adapter || c->o->version || c->o->weight >= 0)
+        return weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){0},
+                               "load takes BUNDLE, or MODEL@ADAPTER FOLDER without version and "
+                               "weight");
+    WEFT_TRY(find_path(c, c->argument[1], &path));
+    json_t *request = json_pack("{s:s, s:s, s:s, s:s}", "do", "load_adapter", "model",
+                                c->argument[0], "adapter", adapter, "path", path);
+    free(path);
+    return operate(c, request);
+}
+
 static weft_err load_bundle(client *c)
 {
-    char *path = realpath(c->file, NULL);
-    if (!path)
-        return weft_diag_error(c->diag, WEFT_ERR_IO, (weft_where){.file = c->file},
-                               "cannot be opened: %s", strerror(errno));
+    char *path;
+    if (c->n_argument == 2)
+        return load_adapter(c);
+    WEFT_TRY(find_path(c, c->file, &path));
     json_t *request = json_pack("{s:s, s:s}", "do", "load", "bundle", path);
     add_text(request, "version", c->o->version);
     if (c->o->weight >= 0)
@@ -252,7 +299,10 @@ static weft_err load_bundle(client *c)
 
 static weft_err unload_bundle(client *c)
 {
-    char *path = realpath(c->file, NULL);
+    char *path = realpath(c->file, NULL), *adapter = path ? NULL : cut_adapter(c->argument[0]);
+    if (adapter)
+        return operate(c, json_pack("{s:s, s:s, s:s}", "do", "unload_adapter", "model",
+                                    c->argument[0], "adapter", adapter));
     json_t *request = json_pack("{s:s, s:s}", "do", "unload", "name", c->file);
     add_text(request, "path", path ? path : c->file);
     add_text(request, "version", c->o->version);
@@ -287,6 +337,8 @@ static weft_err ask_for(client *c, const char *command)
         err = print_json(answer, JSON_COMPACT);
     else if (strcmp(command, "status") == 0)
         print_status(answer);
+    else if (strcmp(command, "adapters") == 0)
+        print_adapters(json_object_get(answer, "adapters"));
     else if (strcmp(command, "plan") == 0)
         err = print_json(json_object_get(answer, "plan"), JSON_INDENT(2));
     else if (strcmp(command, "explain") == 0)
@@ -301,9 +353,9 @@ static const struct command_row {
     int least, most;
     weft_err (*run)(client *c);
 } commands[] = {
-    {"status", 0, 0, NULL},          {"plan", 0, 1, apply_plan},       {"load", 1, 1, load_bundle},
-    {"unload", 1, 1, unload_bundle}, {"weights", 2, 256, set_weights}, {"replan", 0, 0, NULL},
-    {"drain", 0, 0, NULL},           {"explain", 0, 0, NULL}};
+    {"status", 0, 0, NULL},   {"plan", 0, 1, apply_plan},      {"load", 1, 2, load_bundle},
+    {"adapters", 0, 0, NULL}, {"unload", 1, 1, unload_bundle}, {"weights", 2, 256, set_weights},
+    {"replan", 0, 0, NULL},   {"drain", 0, 0, NULL},           {"explain", 0, 0, NULL}};
 
 static const struct command_row *find_command(const char *name)
 {

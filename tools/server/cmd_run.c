@@ -174,11 +174,12 @@ static weft_err take_adapter(const options *o, weft_session *session, const weft
     const weft_bundle_program *p = weft_session_program(session);
     if (!o->adapter)
         return WEFT_ERR_OK;
-    uint32_t i = weft_bundle_find_adapter(bundle, (uint32_t)(p - bundle->program), o->adapter);
-    if (!i)
+    const uint64_t number =
+        weft_bundle_find_adapter(bundle, (uint32_t)(p - bundle->program), o->adapter);
+    if (!number)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
                                "model %s has no adapter '%s'", p->name, o->adapter);
-    return weft_session_adapt(session, &i, 1, diag);
+    return weft_session_adapt(session, &number, 1, diag);
 }
 
 static weft_err run_session(const options *o, weft_session *session, weft_arena *arena,

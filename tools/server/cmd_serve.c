@@ -76,6 +76,14 @@ static int take_request_bytes(void *at, const weft_verb *verb, char *arg)
     return weft_tool_usage(verb, "--max-request takes bytes such as 64MiB, not '%s'", arg);
 }
 
+static int take_adapter_memory(void *at, const weft_verb *verb, char *arg)
+{
+    weft_serve_options *serve = at;
+    if (weft_parse_bytes(arg, &serve->adapter_memory) && serve->adapter_memory)
+        return 0;
+    return weft_tool_usage(verb, "--adapter-memory takes bytes such as 256MiB, not '%s'", arg);
+}
+
 static int take_memory(void *at, const weft_verb *verb, char *arg)
 {
     weft_serve_options *serve = at;
