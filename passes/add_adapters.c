@@ -258,11 +258,30 @@ static void add_site(const finder *f, const gemm *at)
     weft_node_set_in(m, weft_val_node(m, y), 0, at->result);
 }
 
+/* Makes sites of all GEMMs whose module is called so. */
+static weft_err mark_all(finder *f, const char *ending)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < f->n; i++) {
+        const char *name = NULL;
+        for (uint32_t k = 0; k < NAMES && !name; k++)
+            name = f->at[i].name[k];
+        if (!name || weft_path_compare(name, ending) == WEFT_PATH_APART ||
+            strlen(ending) > strlen(name))
+            continue;
+        WEFT_TRY(mark(f, name));
+        any = true;
+    }
+    return any ? WEFT_ERR_OK : refuse_unknown(f, ending);
+}
+
 static weft_err add_sites(finder *f, const weft_adapted_model *model, bool *changed)
 {
     find_gemms(f);
-    for (uint32_t i = 0; i < model->n_path; i++)
-        WEFT_TRY(mark(f, model->path[i]));
+    for (uint32_t i = 0; i < model->n_path; i++) {
+        const char *path = model->path[i];
+        WEFT_TRY(strncmp(path, "*.", 2) == 0 ? mark_all(f, path + 2) : mark(f, path));
+    }
     for (uint32_t i = 0; i < f->n; i++)
         if (f->at[i].site) {
             add_site(f, &f->at[i]);

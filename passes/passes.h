@@ -176,7 +176,7 @@ typedef struct weft_model_batches {
 } weft_model_batches;
 
 /* A model that adapters may change (pass add-adapters): paths of modules in the files of adapters,
- * each of one GEMM. */
+ * each of one GEMM, and "*.NAME" for all modules whose path is NAME or ends with ".NAME". */
 typedef struct weft_adapted_model {
     const char *model;
     const char *const *path;

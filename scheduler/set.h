@@ -94,6 +94,8 @@ typedef struct weft_set_model {
     uint32_t line;                 /* in the set file, for messages */
     const char *const *adapter;    /* folders of adapters (LoRA), which may have wildcards */
     size_t n_adapter;
+    const char *const *adapter_module; /* modules that adapters may change, by the ends of paths */
+    size_t n_adapter_module;
 } weft_set_model;
 
 typedef struct weft_set_variant {

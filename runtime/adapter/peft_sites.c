@@ -25,9 +25,12 @@ static weft_err find_site(const weft_peft_module *m, const weft_bundle_site *sit
         *out = i;
     }
     if (n == 0)
-        return refuse(
-            folder, m, diag,
-            "no GEMM of the compiled model that adapters may change belongs to this module", NULL);
+        return refuse(folder, m, diag,
+                      "no GEMM of the compiled model that adapters may change belongs to this "
+                      "module: an adapter "
+                      "that the model was compiled with changes it, or adapter_modules of the set "
+                      "file names it",
+                      NULL);
     if (n > 1)
         return refuse(folder, m, diag, "fits several modules of the model, one is ", &site[*out]);
     if (site[*out].k != m->k || site[*out].n != m->n)

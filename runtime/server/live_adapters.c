@@ -157,8 +157,8 @@ static weft_err take(weft_live *live, const char *root, const char *folder, weft
     uint32_t n = weft_bundle_sites(program, arena, &site);
     if (n == 0)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = program->name},
-                               "the model was compiled without adapters, and takes none: name one "
-                               "at least in its set file (adapters:)");
+                               "the model was compiled without adapters, and takes none: name "
+                               "adapters, or adapter_modules, in its set file");
     WEFT_TRY(weft_peft_read(root, folder, arena, diag, &peft));
     uint32_t *of = weft_arena_array(arena, (size_t)peft.n + 1, sizeof *of);
     const char **name = weft_arena_array(arena, (size_t)peft.n + 1, sizeof *name);

@@ -24,8 +24,8 @@ enum {
 
 typedef struct raw_model {
     char *name, *file, *profile, *slo, *rate, *admission, *spread;
-    char **heads, **adapters;
-    uint32_t n_heads, n_adapters;
+    char **heads, **adapters, **adapter_modules;
+    uint32_t n_heads, n_adapters, n_adapter_modules;
 } raw_model;
 
 typedef struct raw_variant {
@@ -76,6 +76,11 @@ static const cyaml_schema_field_t model_fields[] = {
     {.key = "adapters",
      .data_offset = offsetof(raw_model, adapters),
      .count_offset = offsetof(raw_model, n_adapters),
+     .count_size = sizeof(uint32_t),
+     .value = {CYAML_VALUE_SEQUENCE(OPT, char *, &adapter_schema, 1, ADAPTERS_MAX)}},
+    {.key = "adapter_modules",
+     .data_offset = offsetof(raw_model, adapter_modules),
+     .count_offset = offsetof(raw_model, n_adapter_modules),
      .count_size = sizeof(uint32_t),
      .value = {CYAML_VALUE_SEQUENCE(OPT, char *, &adapter_schema, 1, ADAPTERS_MAX)}},
     CYAML_FIELD_IGNORE("dims", CYAML_FLAG_OPTIONAL),
@@ -308,12 +313,22 @@ static weft_err read_adapters(reader *rd, const raw_model *raw, weft_where where
                               weft_set_model *model)
 {
     const char **adapter = weft_arena_array(rd->arena, raw->n_adapters, sizeof *adapter);
-    if (raw->n_adapters > 0 && !raw->file)
-        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where, "'adapters' need a 'file'");
+    const char **module = weft_arena_array(rd->arena, raw->n_adapter_modules, sizeof *module);
+    if ((raw->n_adapters > 0 || raw->n_adapter_modules > 0) && !raw->file)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "'adapters' and 'adapter_modules' need a 'file'");
     for (uint32_t i = 0; i < raw->n_adapters; i++)
         adapter[i] = resolve_path(rd, raw->adapters[i]);
     model->adapter = adapter;
     model->n_adapter = raw->n_adapters;
+    for (uint32_t i = 0; i < raw->n_adapter_modules; i++) {
+        module[i] = weft_arena_strdup(rd->arena, raw->adapter_modules[i]);
+        if (!*module[i])
+            return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                                   "a name of 'adapter_modules' is empty");
+    }
+    model->adapter_module = module;
+    model->n_adapter_module = raw->n_adapter_modules;
     return WEFT_ERR_OK;
 }
 

@@ -65,7 +65,8 @@ def check(weft, folder, style, rs):
         path = os.path.join(folder, "merged.onnx")
         graph.save(path)
         inputs = requests(model, rs)
-        got = run(weft, bundle, inputs, names, folder, rs, *(["--adapter", f"a{i - 1}"] if a else []))
+        how = os.path.join(folder, "adapters", "a0") if i == 1 else f"a{i - 1}"  # one from its folder
+        got = run(weft, bundle, inputs, names, folder, rs, *(["--adapter", how] if a else []))
         text = oracle.outputs_differ(got, oracle.answers(path, inputs), 1e-5)
         if text:
             return f"adapter {i - 1} of rank {a.rank if a else 0}: {text}"

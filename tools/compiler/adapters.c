@@ -76,7 +76,8 @@ static weft_err load_pattern(loader *l, const weft_set_model *model, const char 
     return err;
 }
 
-/* The modules of the model's adapters, from number `first` of the list on, each once. */
+/* The modules of the model's adapters, from number `first` of the list on, each once, and those
+ * that adapters may change which are loaded later. */
 static weft_adapted_model list_paths(const loader *l, const weft_set_model *model, size_t first)
 {
     weft_adapted_model to = {.model = model->name};
@@ -90,6 +91,9 @@ static weft_adapted_model list_paths(const loader *l, const weft_set_model *mode
             weft_names_add(names, s, strlen(s));
             WEFT_VEC_PUSH(l->arena, &path, s);
         }
+    for (size_t i = 0; i < model->n_adapter_module; i++)
+        WEFT_VEC_PUSH(l->arena, &path,
+                      weft_arena_printf(l->arena, "*.%s", model->adapter_module[i]));
     to.path = path.at;
     to.n_path = path.len;
     return to;
@@ -107,7 +111,7 @@ weft_err weft_tool_load_adapters(const weft_tool_sources *sources, weft_arena *a
         size_t first = l.list.len;
         for (size_t k = 0; m && k < m->n_adapter; k++)
             WEFT_TRY(load_pattern(&l, m, m->adapter[k]));
-        if (m && m->n_adapter > 0)
+        if (m && m->n_adapter + m->n_adapter_module > 0)
             model[n_model++] = list_paths(&l, m, first);
     }
     *out =

@@ -1,4 +1,5 @@
 /* weft run: runs a model once on inputs from files. */
+#include "runtime/adapter/adapter.h"
 #include "runtime/runtime.h"
 #include "runtime/server/server.h"
 #include "tools/server/device_options.h"
@@ -167,13 +168,39 @@ static void tell_outputs(const options *o, const weft_bundle_program *p, const w
                                json_pack("{s:s, s:o}", "model", p->name, "outputs", outputs));
 }
 
+/* Adds an adapter from its folder, which is not in the bundle. */
+static weft_err add_adapter(const options *o, weft_session *session, uint64_t number,
+                            weft_arena *arena, weft_diag *diag)
+{
+    const weft_bundle_site *site;
+    weft_peft peft;
+    uint32_t n = weft_bundle_sites(weft_session_program(session), arena, &site);
+    if (o->require_signature)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->adapter},
+                               "adapters have no signatures, which --require-signature asks for");
+    WEFT_TRY(weft_peft_read(NULL, o->adapter, arena, diag, &peft));
+    uint32_t *of = weft_arena_array(arena, (size_t)peft.n + 1, sizeof *of);
+    weft_adapter_part *part = weft_arena_array(arena, (size_t)peft.n + 1, sizeof *part);
+    WEFT_TRY(weft_peft_find_sites(&peft, site, n, o->adapter, diag, of));
+    for (uint32_t i = 0; i < peft.n; i++) {
+        const weft_peft_module *m = &peft.module[i];
+        part[i] = (weft_adapter_part){site[of[i]].name, {m->rank, m->k, m->n, m->a, m->b}};
+    }
+    return weft_session_add_adapter(session, number, part, peft.n, diag);
+}
+
 /* All rows of the batch get the adapter that is asked for. */
 static weft_err take_adapter(const options *o, weft_session *session, const weft_bundle *bundle,
-                             weft_diag *diag)
+                             weft_arena *arena, weft_diag *diag)
 {
+    static const uint64_t added = (uint64_t)1 << 32;
     const weft_bundle_program *p = weft_session_program(session);
     if (!o->adapter)
         return WEFT_ERR_OK;
+    if (strchr(o->adapter, '/')) {
+        WEFT_TRY(add_adapter(o, session, added, arena, diag));
+        return weft_session_adapt(session, &added, 1, diag);
+    }
     const uint64_t number =
         weft_bundle_find_adapter(bundle, (uint32_t)(p - bundle->program), o->adapter);
     if (!number)
@@ -236,7 +263,7 @@ static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, 
     if (err == WEFT_ERR_OK)
         err = weft_session_open(engine, model, diag, &session);
     if (err == WEFT_ERR_OK)
-        err = take_adapter(o, session, bundle, diag);
+        err = take_adapter(o, session, bundle, arena, diag);
     if (err == WEFT_ERR_OK)
         err = run_session(o, session, arena, diag, out_differs);
     weft_session_close(session);

@@ -147,7 +147,7 @@ def run_clients(server, names, stop, problems, counts):
             try:
                 if name == "bert" or rng.random() < 0.5:
                     check(server, name, names[name], rng.randrange(len(inputs)))
-                elif None not in names[name].want:
+                elif name != "open@first" and None not in names[name].want:
                     check(server, "bert", names[name], rng.randrange(len(inputs)), parameter=name.split("@")[1])
                 counts[seed] += 1
             except Exception as problem:
@@ -163,7 +163,8 @@ legal = make(40, "compiled/legal", paths=list(model.modules))  # the others chan
 many = [make(50 + i, f"adapters/many{i}") for i in range(MANY)]
 hot = [make(100 + i, f"adapters/hot{i}") for i in range(6)]
 with open("set.yaml", "w") as f:
-    f.write("models:\n  - {name: bert, file: base.onnx, adapters: ['compiled/*']}\n  - {name: plain, file: base.onnx}\n")
+    f.write("models:\n  - {name: bert, file: base.onnx, adapters: ['compiled/*']}\n  - {name: plain, file: base.onnx}\n"
+            "  - {name: open, file: base.onnx, adapter_modules: [query, key, value, dense, classifier]}\n")
 subprocess.run([WEFT, "compile", "--merge", "off", "set.yaml", "-o", "models.weft"], check=True)
 OPTIONS = ("--adapters", "adapters", "--control", "control", "--state", "state", "--slices", "1,1", "--max-queue-delay", "2ms",
            "--adapter-memory", str(6 * os.path.getsize("adapters/many0/adapter_model.safetensors")))
@@ -176,6 +177,8 @@ with Server(*OPTIONS) as server:
         load(server, f"bert@many{i}", f"many{i}")
         names[f"bert@many{i}"] = Versions(answers(a))
     names["bert@hot"].replace(answers(hot[0]), lambda: load(server, "bert@hot", "hot0"))
+    names["open@first"] = Versions(None)
+    names["open@first"].replace(answers(hot[1]), lambda: load(server, "open@first", "hot1"))
     stop, problems, counts = threading.Event(), [], [0] * 8
     threads = run_clients(server, names, stop, problems, counts)
     check_refused(server, names["bert@hot"])
@@ -201,7 +204,7 @@ with Server(*OPTIONS) as server:
     assert min(counts) > 10, counts
     assert "many0" not in ctl("adapters") and "hot5" in ctl("adapters"), ctl("adapters")
     assert ask(server, "bert", 0, parameter="many0")[0] == 400
-    assert server.count("adapter_changes") == MANY + 8 and server.count("adapter_reads") > 2 * MANY, server.count("adapter_reads")
+    assert server.count("adapter_changes") == MANY + 9 and server.count("adapter_reads") > 2 * MANY, server.count("adapter_reads")
     assert b"\x010" in load_grpc(server, "bert@legal", "RepositoryModelUnload")
     names["bert@legal"].replace(None, lambda: None)  # not the compiled one again
     check(server, "bert@legal", names["bert@legal"])
