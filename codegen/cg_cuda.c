@@ -155,17 +155,16 @@ static weft_err emit(weft_device_code *code, weft_node n, weft_bundle_launch *la
 static weft_err finish(weft_device_code *code, weft_bundle *bundle)
 {
     weft_cuda *cu = code->state;
-    weft_cuda_source *source = NULL;
     weft_bundle_image *image = NULL;
     weft_bundle_resource *resource = NULL;
-    uint32_t n_source = 0, n_kernel = cu->made.len;
-    WEFT_TRY(weft_cuda__sources(cu, &source, &n_source));
-    WEFT_TRY(weft_cuda__compile(source, n_source, cu->arch, cu->n_arch, code->options, code->arena,
-                                code->diag, &image, &bundle->n_image, &resource));
+    uint32_t n_kernel = cu->made.len;
+    WEFT_TRY(weft_cuda__compile(weft_cuda__sources(cu), n_kernel, cu->arch, cu->n_arch,
+                                code->options, code->arena, code->diag, &image, &bundle->n_image,
+                                &resource));
     weft_bundle_kernel *kernel = weft_arena_array(code->arena, n_kernel, sizeof *kernel);
     for (uint32_t i = 0; i < n_kernel; i++)
         kernel[i] = (weft_bundle_kernel){.name = cu->made.at[i].name,
-                                         .module = i / WEFT_CUDA_MODULE_KERNELS,
+                                         .module = i,
                                          .threads = cu->made.at[i].threads,
                                          .shared_bytes = cu->made.at[i].shared_bytes,
                                          .resource = resource + (size_t)i * cu->n_arch};

@@ -36,6 +36,16 @@ typedef struct weft_codegen_model {
     weft_profile profile;
 } weft_codegen_model;
 
+/* Results of NVRTC that earlier runs left in a folder. A folder or file that another user owns,
+ * that others may write, or that is damaged is not used; results are the same with and without. */
+typedef struct weft_codegen_cache {
+    const char *folder;   /* made if it is missing */
+    uint64_t limit_bytes; /* beyond, the results used the longest time ago are removed */
+    bool is_optional;     /* no warning if the folder cannot be used */
+    uint32_t n_image,
+        n_found; /* filled: images that were needed, and how many were in the folder */
+} weft_codegen_cache;
+
 typedef struct weft_codegen_options {
     const weft_codegen_model *model; /* one for each graph; NULL: no facts */
     const char *plan_json;           /* NULL: none */
@@ -43,10 +53,11 @@ typedef struct weft_codegen_options {
     uint32_t n_thread;               /* threads that compile device code; 0: one */
     bool tf32;                       /* GEMMs of f32 may round their operands to TF32 */
     /* Path of a program that calls weft_nvrtc_worker when its only argument is WEFT_NVRTC_WORKER.
-     * Each module of kernels is compiled by its own process of this program. NULL: modules are
+     * Each module of kernels is compiled by its own fork of this program. NULL: modules are
      * compiled in this process, and the machine code then depends on address space layout
      * randomisation. */
     const char *worker;
+    weft_codegen_cache *cache; /* NULL: none */
     /* Called when so many of all modules of kernels are compiled, by any thread; NULL: not. */
     void (*progress)(uint32_t done, uint32_t total);
 } weft_codegen_options;

@@ -16,7 +16,7 @@
  * becomes
  *
  *     extern "C" __global__ void __launch_bounds__(256)
- *     scale_0(const f32 *__restrict__ x, f32 *__restrict__ y, int d0)
+ *     scale_5d02c1f7(const f32 *__restrict__ x, f32 *__restrict__ y, int d0)
  *     {
  *         scale(x, y, d0);
  *     }
@@ -24,7 +24,9 @@
  * Element types have the names of weft_dtype_name (prelude.cuh): f32, f16, i64, bool. Dims belong
  * to the module's pool; they are converted to the program's pool when a command is added. In the
  * text of a kernel '@' stands for the kernel's name, for example in names of structures outside the
- * function. All memory comes from an arena; only emitters can fail. */
+ * function. The name contains a hash of the text, so that equal kernels of different models are
+ * equal modules, and the cache of compiled kernels (nvrtc_cache.c) knows them. All memory comes
+ * from an arena; only emitters can fail. */
 #ifndef WEFT_CODEGEN_CUDA_CUDA_INT_H
 #define WEFT_CODEGEN_CUDA_CUDA_INT_H
 
@@ -210,17 +212,16 @@ typedef struct weft_cuda_header {
 
 extern const weft_cuda_header weft_cuda__headers[];
 
-/* A module of kernels as source text. */
+/* A kernel as source text: a module of its own. */
 typedef struct weft_cuda_source {
     const char *text;
-    const char *const *kernel; /* names; the compiler's errors name them as files */
-    const char *const *origin; /* operator and node of each kernel: "conv Conv_12" */
-    uint32_t n_kernel;
+    const char *kernel; /* name */
+    const char *origin; /* operator and node: "conv Conv_12" */
 } weft_cuda_source;
 
 /* Compiles every module for every architecture ("sm_90") and to PTX of the newest architecture,
- * with the number of threads and the worker of the options. Images are ordered by module, then
- * architecture, PTX last; resources by kernel over all modules, then architecture. NODEV: NVRTC is
+ * with the number of threads, the worker and the cache of the options. Images are ordered by
+ * module, then architecture, PTX last; resources by module, then architecture. NODEV: NVRTC is
  * absent or does not support an architecture; BUG: an error of the compiler, reported. */
 WEFT_MUST_USE weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
                                           const char *const *arch, uint32_t n_arch,

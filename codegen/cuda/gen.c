@@ -1,6 +1,6 @@
 /* Collects what emitters write: kernels as text and the commands of the current launch. Each
- * distinct kernel text is stored once; kernels are numbered in order of first use and distributed
- * over modules of source text in that order, so that equal graphs give equal bundles. */
+ * distinct kernel text is stored once, as a module of its own; kernels are numbered in order of
+ * first use, so that equal graphs give equal bundles. */
 #include "codegen/cuda/gen_int.h"
 
 #include "base/num.h"
@@ -368,6 +368,18 @@ static bool same_includes(const weft_cuda_kernel *a, const weft_cuda__made *b)
     return true;
 }
 
+/* Stem and hash; another hash if another kernel has this name. */
+static const char *choose_name(weft_cuda *cu, const char *stem, uint64_t hash)
+{
+    const char *name;
+    do {
+        name = weft_arena_printf(cu->code->arena, "%s_%08x", stem, (uint32_t)hash);
+        hash = weft_hash_mix(hash, 1);
+    } while (weft_names_find(cu->names, name, strlen(name)));
+    weft_names_add(cu->names, name, strlen(name));
+    return name;
+}
+
 /* Returns the number of the kernel with this text, which is added if it is new. */
 static uint32_t add_kernel(weft_cuda_kernel *k, const char *text, uint32_t shared_bytes)
 {
@@ -390,7 +402,7 @@ static uint32_t add_kernel(weft_cuda_kernel *k, const char *text, uint32_t share
                          .next = (uint32_t)chain};
     weft_module *m = cu->code->m;
     const char *item = weft_node_loc(m, cu->node).item;
-    e.name = weft_arena_printf(arena, "%s_%u", k->stem, cu->made.len);
+    e.name = choose_name(cu, k->stem, hash);
     e.text = name_kernel(arena, text, e.name);
     e.origin = weft_arena_printf(arena, "%s%s%s", weft_node_opdef(m, cu->node)->name,
                                  item && *item ? " " : "", item ? item : "");
@@ -566,46 +578,26 @@ weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit
 
 /* -- Modules ----------------------------------------------------------------------------------- */
 
-/* Prints the files that kernels [first, last) include, each once, then the kernels. A #line
- * directive before each kernel makes compiler errors name the kernel. */
-static void print_module(const weft_cuda *cu, uint32_t first, uint32_t last, weft_buf *out)
+/* The files that the kernel includes, then the kernel. The #line directive makes errors of the
+ * compiler name it. */
+static const char *print_module(weft_arena *arena, const weft_cuda__made *made)
 {
-    weft_names *seen = weft_names_create(cu->code->arena);
-    for (uint32_t i = first; i < last; i++)
-        for (uint32_t k = 0; k < cu->made.at[i].n_include; k++) {
-            const char *name = cu->made.at[i].include[k];
-            if (weft_names_find(seen, name, strlen(name)))
-                continue;
-            weft_names_add(seen, name, strlen(name));
-            weft_buf_printf(out, "#include \"%s\"\n", name);
-        }
-    for (uint32_t i = first; i < last; i++)
-        weft_buf_printf(out, "\n#line 1 \"%s\"\n%s", cu->made.at[i].name, cu->made.at[i].text);
+    weft_buf text = {0};
+    for (uint32_t i = 0; i < made->n_include; i++)
+        weft_buf_printf(&text, "#include \"%s\"\n", made->include[i]);
+    weft_buf_printf(&text, "\n#line 1 \"%s\"\n%s", made->name, made->text);
+    return weft_buf_keep(&text, arena);
 }
 
-weft_err weft_cuda__sources(weft_cuda *cu, weft_cuda_source **out, uint32_t *out_n)
+weft_cuda_source *weft_cuda__sources(weft_cuda *cu)
 {
     weft_arena *arena = cu->code->arena;
-    uint32_t all = cu->made.len;
-    uint32_t n = (all + WEFT_CUDA_MODULE_KERNELS - 1) / WEFT_CUDA_MODULE_KERNELS;
-    weft_cuda_source *source = weft_arena_array(arena, n, sizeof *source);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t first = i * WEFT_CUDA_MODULE_KERNELS;
-        uint32_t last = first + WEFT_CUDA_MODULE_KERNELS;
-        last = last < all ? last : all;
-        const char **kernel = weft_arena_array(arena, last - first, sizeof *kernel);
-        const char **origin = weft_arena_array(arena, last - first, sizeof *origin);
-        weft_buf text = {0};
-        print_module(cu, first, last, &text);
-        for (uint32_t k = first; k < last; k++) {
-            kernel[k - first] = cu->made.at[k].name;
-            origin[k - first] = cu->made.at[k].origin;
-        }
-        source[i] = (weft_cuda_source){weft_buf_keep(&text, arena), kernel, origin, last - first};
+    weft_cuda_source *source = weft_arena_array(arena, cu->made.len, sizeof *source);
+    for (uint32_t i = 0; i < cu->made.len; i++) {
+        const weft_cuda__made *made = &cu->made.at[i];
+        source[i] = (weft_cuda_source){print_module(arena, made), made->name, made->origin};
     }
-    *out = source;
-    *out_n = n;
-    return WEFT_ERR_OK;
+    return source;
 }
 
 weft_cuda *weft_cuda__start(weft_device_code *code)
@@ -613,6 +605,7 @@ weft_cuda *weft_cuda__start(weft_device_code *code)
     weft_cuda *cu = weft_arena_alloc(code->arena, sizeof *cu);
     cu->code = code;
     cu->made_by_hash = weft_map_create(code->arena);
+    cu->names = weft_names_create(code->arena);
     return cu;
 }
 

@@ -6,10 +6,6 @@
 #include "base/map.h"
 #include "codegen/cuda/cuda_int.h"
 
-/* Kernels per module. More kernels per module amortise the parsing of included files; fewer give
- * more modules to compile in parallel. */
-enum { WEFT_CUDA_MODULE_KERNELS = 8 };
-
 typedef struct weft_cuda__kernel_param {
     const char *text; /* "const f32 *__restrict__ x" */
     weft_bundle_arg arg;
@@ -44,6 +40,7 @@ struct weft_cuda {
     uint32_t n_arch;
     WEFT_VEC(weft_cuda__made) made;
     weft_map *made_by_hash;
+    weft_names *names;      /* of finished kernels */
     weft_cuda_kernel *open; /* not launched yet */
     bool out_of_memory;
     /* State of the current node. */
@@ -58,7 +55,7 @@ void weft_cuda__stop(weft_cuda *cu);
 /* Runs an emitter and stores its commands in the launch. */
 WEFT_MUST_USE weft_err weft_cuda__emit_node(weft_cuda *cu, weft_node n, weft_cuda_emit_fn emit,
                                             weft_bundle_launch *launch);
-/* Distributes all kernels over modules of source text. */
-WEFT_MUST_USE weft_err weft_cuda__sources(weft_cuda *cu, weft_cuda_source **out, uint32_t *out_n);
+/* A module of source text for each kernel. */
+weft_cuda_source *weft_cuda__sources(weft_cuda *cu);
 
 #endif

@@ -4,10 +4,11 @@
  * randomisation (ASLR) and on earlier compilations, so equal source sometimes gives machine code
  * with other bytes. Therefore each job runs in its own process, without ASLR, from the same initial
  * state: the program executes itself with WEFT_NVRTC_WORKER and an environment reduced to the paths
- * of libraries, programs and temporary files. It compiles on a new thread, because the position of
- * the main thread's stack depends on the size of environment and arguments. The process reads
+ * of libraries, programs and temporary files, loads NVRTC and forks for each job. Between jobs it
+ * allocates nothing, so that the forks are alike. A fork compiles on a new thread, because the
+ * position of the main thread's stack depends on the size of environment and arguments. It reads
  *
- *     u32 length of architecture  u32 whether PTX is wanted  u32 length of text  both strings
+ *     u32 length of architecture  u32 length of text  both strings
  *
  * from standard input and writes
  *
@@ -15,10 +16,13 @@
  *
  * to standard output, in the byte order of this machine. If a process may not turn ASLR off (a
  * container can forbid it), it compiles with ASLR. */
+#include "base/file.h"
 #include "codegen/cuda/nvrtc_int.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,27 +118,32 @@ static bool fetch(weft_nvrtc__result *r, int function, int (*size)(void *, size_
     return true;
 }
 
-static void compile_program(const weft_nvrtc *api, const char *arch, bool want_ptx, void *program,
+static void compile_program(const weft_nvrtc *api, const char *arch, void *program,
                             weft_nvrtc__result *r)
 {
-    char target[64];
+    enum { OPTIONS_MAX = 8 };
+    char target[64], others[] = WEFT_NVRTC_OPTIONS, *rest = NULL;
+    const char *option[OPTIONS_MAX] = {target};
+    int n = 1;
     snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
-    const char *const option[] = {target, "--std=c++17", "--no-source-include"};
-    int code = api->nvrtcCompileProgram(program, sizeof option / sizeof option[0], option);
+    for (char *at = strtok_r(others, " ", &rest); at && n < OPTIONS_MAX;
+         at = strtok_r(NULL, " ", &rest))
+        option[n++] = at;
+    int code = api->nvrtcCompileProgram(program, n, option);
     if (code != 0) {
         (void)fetch(r, GET_LOG, api->nvrtcGetProgramLogSize, api->nvrtcGetProgramLog, program,
                     &r->log, &r->log_bytes);
         fail(r, COMPILE, code);
         return;
     }
-    if (fetch(r, GET_CUBIN, api->nvrtcGetCUBINSize, api->nvrtcGetCUBIN, program, &r->cubin,
-              &r->cubin_bytes) &&
-        want_ptx)
+    bool is_real = strncmp(arch, "sm_", 3) == 0;
+    if (!is_real || fetch(r, GET_CUBIN, api->nvrtcGetCUBINSize, api->nvrtcGetCUBIN, program,
+                          &r->cubin, &r->cubin_bytes))
         (void)fetch(r, GET_PTX, api->nvrtcGetPTXSize, api->nvrtcGetPTX, program, &r->ptx,
                     &r->ptx_bytes);
 }
 
-void weft_nvrtc__compile(const weft_nvrtc *api, const char *text, const char *arch, bool want_ptx,
+void weft_nvrtc__compile(const weft_nvrtc *api, const char *text, const char *arch,
                          weft_nvrtc__result *r)
 {
     const char *header[HEADERS_MAX], *name[HEADERS_MAX];
@@ -149,51 +158,28 @@ void weft_nvrtc__compile(const weft_nvrtc *api, const char *text, const char *ar
         fail(r, CREATE, code);
         return;
     }
-    compile_program(api, arch, want_ptx, program, r);
+    compile_program(api, arch, program, r);
     api->nvrtcDestroyProgram(&program);
 }
 
 /* -- Bytes from process to process ------------------------------------------------------------- */
 
-static bool read_all(int fd, void *at, size_t bytes)
-{
-    for (char *p = at; bytes > 0;) {
-        ssize_t n = read(fd, p, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const void *at, size_t bytes)
-{
-    for (const char *p = at; bytes > 0;) {
-        ssize_t n = write(fd, p, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        p += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 /* Reads `bytes` bytes and appends a NUL. Returns memory of malloc; NULL on error or early end. */
 static char *read_text(int fd, uint64_t bytes)
 {
     char *at = bytes <= (uint64_t)1 << 32 ? malloc((size_t)bytes + 1) : NULL;
-    if (at && !read_all(fd, at, (size_t)bytes)) {
+    if (at && !weft_file_get(fd, at, (size_t)bytes)) {
         free(at);
         return NULL;
     }
     if (at)
         at[bytes] = 0;
     return at;
+}
+
+static bool put_all(int fd, const void *at, size_t bytes)
+{
+    return weft_file_put(fd, at, bytes) == 0;
 }
 
 typedef struct answer {
@@ -237,34 +223,29 @@ static void leave_chance(char **argv)
 }
 
 typedef struct job {
+    const weft_nvrtc *api; /* NULL: NVRTC could not be loaded */
     const char *text, *arch;
-    bool want_ptx;
     weft_nvrtc__result r;
 } job;
 
 static void *run_job(void *arg)
 {
     job *j = arg;
-    weft_nvrtc api;
-    if (weft_nvrtc__open(NULL, &api) != WEFT_ERR_OK) {
+    if (j->api)
+        weft_nvrtc__compile(j->api, j->text, j->arch, &j->r);
+    else
         fail(&j->r, DLOPEN, 0);
-        return NULL;
-    }
-    weft_nvrtc__compile(&api, j->text, j->arch, j->want_ptx, &j->r);
-    weft_nvrtc__close(&api);
     return NULL;
 }
 
-int weft_nvrtc_worker(char **argv)
+/* Reads a job, runs it and answers; returns the exit code of the process. */
+static int do_job(const weft_nvrtc *api)
 {
-    uint32_t head[3];
-    leave_chance(argv);
-    /* NVRTC stores the name of the working directory. */
-    if (chdir("/") != 0 || !read_all(STDIN_FILENO, head, sizeof head) || head[0] > 64 ||
-        head[2] > TEXT_MAX)
+    uint32_t head[2];
+    if (!weft_file_get(STDIN_FILENO, head, sizeof head) || head[0] > 64 || head[1] > TEXT_MAX)
         return 1;
-    char *arch = read_text(STDIN_FILENO, head[0]), *text = read_text(STDIN_FILENO, head[2]);
-    job j = {.text = text, .arch = arch, .want_ptx = head[1] != 0};
+    char *arch = read_text(STDIN_FILENO, head[0]), *text = read_text(STDIN_FILENO, head[1]);
+    job j = {.api = api, .text = text, .arch = arch};
     weft_nvrtc__result *r = &j.r;
     answer a = {.function = MALLOC};
     pthread_t thread;
@@ -278,29 +259,68 @@ int weft_nvrtc_worker(char **argv)
     a.cubin_bytes = r->cubin_bytes;
     a.ptx_bytes = r->ptx_bytes;
     a.log_bytes = r->log_bytes;
-    bool ok = write_all(STDOUT_FILENO, &a, sizeof a) &&
-              write_all(STDOUT_FILENO, r->cubin, r->cubin_bytes) &&
-              write_all(STDOUT_FILENO, r->ptx, r->ptx_bytes) &&
-              write_all(STDOUT_FILENO, r->log, r->log_bytes);
+    bool ok = put_all(STDOUT_FILENO, &a, sizeof a) &&
+              put_all(STDOUT_FILENO, r->cubin, r->cubin_bytes) &&
+              put_all(STDOUT_FILENO, r->ptx, r->ptx_bytes) &&
+              put_all(STDOUT_FILENO, r->log, r->log_bytes);
     weft_nvrtc__free(r);
     free(arch);
     free(text);
     return ok ? 0 : 1;
 }
 
+/* Waits until a job can be read; false: there will be none. */
+static bool wait_for_job(void)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char byte;
+    while (poll(&in, 1, -1) < 0 && errno == EINTR)
+        continue;
+    return recv(STDIN_FILENO, &byte, 1, MSG_PEEK) == 1;
+}
+
+int weft_nvrtc_worker(char **argv)
+{
+    weft_nvrtc api;
+    leave_chance(argv);
+    /* NVRTC stores the name of the working directory. */
+    if (chdir("/") != 0)
+        return 1;
+    bool is_open = weft_nvrtc__open(NULL, &api) == WEFT_ERR_OK;
+    int status = 0, code = 0;
+    pid_t pid = -1;
+    while (status == 0 && pid != 0 && wait_for_job()) {
+        pid = fork();
+        if (pid == 0)
+            code = do_job(is_open ? &api : NULL);
+        while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            continue;
+        if (pid < 0)
+            status = 1 << 8; /* as of a fork with exit code 1 */
+    }
+    if (is_open)
+        weft_nvrtc__close(&api);
+    if (pid == 0)
+        return code;
+    /* The process that asks learns from the end of this one how the fork ended. */
+    if (WIFSIGNALED(status))
+        (void)raise(WTERMSIG(status));
+    return status ? 1 : 0;
+}
+
 /* -- The process that asks --------------------------------------------------------------------- */
 
-static bool ask(int fd, const char *text, const char *arch, bool want_ptx)
+static bool ask(int fd, const char *text, const char *arch)
 {
-    const uint32_t head[3] = {(uint32_t)strlen(arch), want_ptx, (uint32_t)strlen(text)};
-    return head[2] <= TEXT_MAX && write_all(fd, head, sizeof head) &&
-           write_all(fd, arch, head[0]) && write_all(fd, text, head[2]);
+    const uint32_t head[2] = {(uint32_t)strlen(arch), (uint32_t)strlen(text)};
+    return head[1] <= TEXT_MAX && put_all(fd, head, sizeof head) && put_all(fd, arch, head[0]) &&
+           put_all(fd, text, head[1]);
 }
 
 static bool hear(int fd, weft_nvrtc__result *r)
 {
     answer a;
-    if (!read_all(fd, &a, sizeof a) || a.function >= FUNCTIONS)
+    if (!weft_file_get(fd, &a, sizeof a) || a.function >= FUNCTIONS)
         return false;
     r->cubin = read_text(fd, a.cubin_bytes);
     r->ptx = r->cubin ? read_text(fd, a.ptx_bytes) : NULL;
@@ -332,28 +352,41 @@ static int start_worker(const char *worker, int fd, pid_t *pid)
     return err;
 }
 
-void weft_nvrtc__delegate(const char *worker, const char *text, const char *arch, bool want_ptx,
-                          weft_nvrtc__result *r)
+static int start(const char *program, weft_nvrtc__worker *w)
 {
-    int pair[2], err, status = 0;
+    int pair[2];
     pid_t pid;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-        fail(r, WORKER, errno);
-        return;
-    }
-    err = start_worker(worker, pair[1], &pid);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return errno;
+    int err = start_worker(program, pair[1], &pid);
     close(pair[1]);
-    if (err) {
+    if (err)
         close(pair[0]);
-        fail(r, WORKER, err);
-        return;
-    }
+    else
+        *w = (weft_nvrtc__worker){.fd = pair[0], .pid = pid};
+    return err;
+}
+
+int weft_nvrtc__end_worker(weft_nvrtc__worker *w)
+{
+    int status = 0;
+    if (w->pid == 0)
+        return 0;
+    close(w->fd);
+    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    *w = (weft_nvrtc__worker){0};
+    return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void weft_nvrtc__delegate(const char *program, weft_nvrtc__worker *w, const char *text,
+                          const char *arch, weft_nvrtc__result *r)
+{
+    int err = w->pid ? 0 : start(program, w);
     /* If the worker dies before it has read everything, writing fails with EPIPE: the caller
      * ignores SIGPIPE. */
-    bool ok = ask(pair[0], text, arch, want_ptx) && hear(pair[0], r);
-    close(pair[0]);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (!ok)
-        fail(r, WORKER, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (err)
+        fail(r, WORKER, err);
+    else if (!ask(w->fd, text, arch) || !hear(w->fd, r))
+        fail(r, WORKER, weft_nvrtc__end_worker(w));
 }

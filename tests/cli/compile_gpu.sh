@@ -53,19 +53,67 @@ expect 1 "$WEFT" compile shape.wir --target sm_80 -o a.weft
 has err "Slice_3: slice: only running tells"
 
 code=0
-"$WEFT" compile "$set" --target sm_90,sm_80 -o a.weft --report gpu.json >out 2>err || code=$?
+"$WEFT" compile "$set" --target sm_90,sm_80 --kernel-cache kept/kernels -o a.weft --report gpu.json \
+    >out 2>err || code=$?
 if [ "$code" -ne 0 ] && grep -q "NVRTC, the compiler of CUDA kernels, is not here" err; then
     has err libnvrtc.so
     skip "no NVRTC: $(head -1 err)"
 fi
 [ "$code" -eq 0 ] || die "compile: $(shown err)"
+lacks out "were compiled before"
 # The same bytes from another folder, environment, locale and CPU, if address randomisation can be
-# switched off.
+# switched off. Nothing is taken from earlier runs.
 if setarch -R true 2>/dev/null; then
     (cd / && env -u HOME LC_ALL=C TZ=Asia/Tokyo EXTRA=1 taskset -c 0 \
-        "$WEFT" compile "$set" --target sm_80,sm_90 -o "$box/b.weft")
+        "$WEFT" compile "$set" --target sm_80,sm_90 --kernel-cache off -o "$box/b.weft")
     cmp a.weft b.weft
 fi
+
+# Compiled again, everything is there: no process compiles, and the bytes are the same.
+images=$(find kept/kernels -name '*.kernel' | wc -l)
+again() { # FOUND
+    expect 0 "$WEFT" compile "$set" --target sm_80,sm_90 --kernel-cache kept/kernels -o c.weft
+    cmp a.weft c.weft
+    has out "of $images images, $1 were compiled before"
+}
+again "$images"
+[ "$(stat -c %a kept/kernels)" = 700 ] || die "others may read or write the folder"
+# Files that are damaged are compiled again.
+cp -r kept/kernels saved
+find kept/kernels -name '*.kernel' | sort >files
+first=$(head -1 files)
+printf 'x' | dd of="$first" bs=1 seek=900 conv=notrunc status=none
+truncate -s 100 "$(tail -1 files)"
+again $((images - 2))
+diff -r kept/kernels saved >/dev/null || die "damaged files stay"
+# By the environment and by default below the user's folder; for another set with the same kernels.
+cat >tiny.wir <<'END'
+wir 1 graph
+graph @m (%x : f32[4,4]) {
+  %1 : f32[4,4] = exp %x
+  return "y" %1
+}
+END
+sed 's/@m/@another/; s/"y"/"z"/' tiny.wir >other.wir
+expect 0 env WEFT_KERNEL_CACHE="$box/kept/kernels" "$WEFT" compile tiny.wir --target sm_80 -o c.weft
+lacks out "compiled before"
+expect 0 env WEFT_KERNEL_CACHE=off XDG_CACHE_HOME="$box/user" "$WEFT" compile other.wir --target sm_80 \
+    --kernel-cache kept/kernels -o c.weft
+has out "of 1 images, 1 were compiled before"
+[ ! -e user ] || die "the user's folder is used"
+expect 0 env -u WEFT_KERNEL_CACHE XDG_CACHE_HOME="$box/user" "$WEFT" compile tiny.wir --target sm_80 -o c.weft
+lacks out "compiled before"
+expect 0 env -u WEFT_KERNEL_CACHE XDG_CACHE_HOME="$box/user" "$WEFT" compile tiny.wir --target sm_80 -o c.weft
+has out "of 1 images, 1 were compiled before"
+[ "$(find user/weft/kernels -type f | wc -l)" -eq 1 ] || die "$(find user)"
+# A folder that cannot be used is named if it was chosen, and does no harm.
+chmod 770 user/weft/kernels
+expect 0 env -u WEFT_KERNEL_CACHE XDG_CACHE_HOME="$box/user" "$WEFT" compile tiny.wir --target sm_80 -o c.weft
+lacks err "not kept"
+expect 0 env WEFT_KERNEL_CACHE=user/weft/kernels "$WEFT" compile tiny.wir --target sm_80 -o c.weft
+has err "user/weft/kernels: compiled kernels are not kept here: others may write the folder"
+expect 0 "$WEFT" compile tiny.wir --target sm_80 --kernel-cache files/x -o c.weft
+has err "files/x: compiled kernels are not kept here: Not a directory"
 expect 0 "$WEFT" inspect a.weft
 has out "for sm_80,sm_90"
 has out "section  code"

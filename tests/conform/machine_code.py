@@ -143,9 +143,11 @@ def main():
                 resources[arch, kernel] = {"registers": registers, "shared": shared, "threads": threads}
         for image in os.listdir(box):
             if ".sm_" in image:
-                arch = image.split(".")[1]
+                module, arch = image.split(".")
                 for name, lines in functions(disassembler, os.path.join(box, image)).items():
-                    rows.append(dict(count(lines), arch=arch, kernel=name, **resources[arch, name]))
+                    # The number of the kernel in place of the hash of its text.
+                    kernel = name[:name.rindex("_") + 1] + module
+                    rows.append(dict(count(lines), arch=arch, kernel=kernel, **resources[arch, name]))
     rows.sort(key=lambda r: (int(r["arch"][3:]), int(r["kernel"].rsplit("_", 1)[1])))
     out = io.StringIO()
     out.write("# NVRTC %s\n" % version)

@@ -53,7 +53,7 @@ class Check:
     def __init__(self, weft, gpu=None):
         self.weft, self.failed, self.n, self.refused = weft, 0, 0, {}
         self.options = [] if gpu is None else ["--target", "sm_90"]
-        self.env = {"LD_LIBRARY_PATH": gpu, "WEFT_DOUBLE_CACHE": os.path.join(gpu, "cache")} if gpu else {}
+        self.env = {"LD_LIBRARY_PATH": gpu, "WEFT_DOUBLE_CACHE": os.path.join(gpu, "cache"), "WEFT_KERNEL_CACHE": "off"} if gpu else {}
         self.folder = tempfile.mkdtemp(prefix="weft-quantised-")
         self.saturates = saturation.saturates()
 

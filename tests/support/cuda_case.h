@@ -23,16 +23,13 @@ weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
 {
     (void)arch, (void)options, (void)diag;
     weft_buf all = {0};
-    uint32_t n_kernel = 0;
-    for (uint32_t i = 0; i < n_source; i++) {
+    for (uint32_t i = 0; i < n_source; i++)
         weft_buf_puts(&all, source[i].text);
-        n_kernel += source[i].n_kernel;
-    }
     free(cuda_case_text);
     cuda_case_text = all.at ? all.at : calloc(1, 1);
     *out_image = NULL;
     *out_n_image = 0;
-    *out_resource = weft_arena_array(arena, (size_t)n_kernel * n_arch + 1, sizeof **out_resource);
+    *out_resource = weft_arena_array(arena, (size_t)n_source * n_arch + 1, sizeof **out_resource);
     return WEFT_ERR_OK;
 }
 

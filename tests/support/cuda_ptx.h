@@ -46,7 +46,9 @@ static inline char *cuda_ptx_compile(const char *text, const char *path)
 {
     weft_nvrtc__result result = {0};
     weft_buf making = {0};
-    weft_nvrtc__compile(cuda_ptx_nvrtc(), text, cuda_ptx_arch(), true, &result);
+    char arch[32]; /* without machine code, which takes NVRTC as long again */
+    snprintf(arch, sizeof arch, "compute_%s", cuda_ptx_arch() + strlen("sm_"));
+    weft_nvrtc__compile(cuda_ptx_nvrtc(), text, arch, &result);
     if (result.failed)
         fail_msg("%s: %.3000s", result.failed, result.log ? result.log : "");
     (void)mkdir(WEFT_KERNEL_CACHE, 0777);

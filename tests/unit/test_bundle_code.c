@@ -23,7 +23,7 @@ weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
                             weft_bundle_resource **out_resource)
 {
     (void)options, (void)diag;
-    uint32_t n = n_source * (n_arch + 1), kernel = 0;
+    uint32_t n = n_source * (n_arch + 1);
     weft_bundle_image *image = weft_arena_array(arena, n, sizeof *image);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t k = i % (n_arch + 1);
@@ -34,11 +34,9 @@ weft_err weft_cuda__compile(const weft_cuda_source *source, uint32_t n_source,
                                                            source[image[i].module].text);
         image[i].bytes = strlen((const char *)image[i].data);
     }
-    for (uint32_t i = 0; i < n_source; i++)
-        kernel += source[i].n_kernel;
     weft_bundle_resource *resource =
-        weft_arena_array(arena, (size_t)kernel * n_arch, sizeof *resource);
-    for (uint32_t i = 0; i < kernel * n_arch; i++)
+        weft_arena_array(arena, (size_t)n_source * n_arch, sizeof *resource);
+    for (uint32_t i = 0; i < n_source * n_arch; i++)
         resource[i] = (weft_bundle_resource){16 + i, 4 * i, i % 2};
     *out_image = image;
     *out_n_image = n;
@@ -154,7 +152,7 @@ static void test_bundle_code__comes_back_as_written(void **state)
     assert_string_equal(b->target, "sm_80,sm_90"); /* by age */
     assert_int_equal(b->n_arch, 2);
     assert_string_equal(b->arch[1], "sm_90");
-    assert_int_equal(b->n_image, 3);
+    assert_int_equal(b->n_image, 9); /* of three kernels */
     assert_string_equal(b->image[2].arch, "compute_90");
     for (uint32_t i = 0; i < b->n_image; i++) {
         assert_int_equal((uintptr_t)b->image[i].data % 64, 0);
@@ -246,7 +244,7 @@ static weft_bundle_program program;
 static weft_bundle_launch launch[8];
 static weft_bundle_command command;
 static weft_bundle_kernel kernel[8];
-static weft_bundle_image image[8];
+static weft_bundle_image image[16];
 static weft_bundle_arg arg[8];
 static weft_bundle_gemm gemm;
 static const char *arch[2];
@@ -313,7 +311,7 @@ static void test_bundle_code__wrong_code_is_refused(void **state)
     REFUSE(EW, kernel[0].name = "a b", "has no name of its own");
     REFUSE(EW, kernel[0].name = "", "has no name of its own");
     REFUSE(EW, kernel[1].name = kernel[0].name, "has no name of its own");
-    REFUSE(EW, kernel[0].module = 1, "module 1 of 1");
+    REFUSE(EW, kernel[0].module = 3, "module 3 of 3");
     REFUSE(EW, kernel[0].threads = 0, "0 threads");
     REFUSE(EW, kernel[0].threads = 1025, "1025 threads");
     REFUSE(EW, kernel[0].shared_bytes = 1 << 20, "shared memory");

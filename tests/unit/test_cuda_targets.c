@@ -160,7 +160,9 @@ static void test_cuda_targets__kernels_fit_every_architecture(void **state)
     weft_module *m = make_module(diag);
     weft_bundle b = {0};
     const char *targets = getenv("WEFT_TARGETS");
-    weft_codegen_options options = {.target = targets ? targets : TARGETS, .n_thread = 2};
+    weft_codegen_cache cache = {.folder = WEFT_KERNEL_CACHE "/nvrtc", .limit_bytes = UINT64_MAX};
+    weft_codegen_options options = {
+        .target = targets ? targets : TARGETS, .n_thread = 2, .cache = &cache};
     weft_err err = weft_codegen_make(m, weft_backend_find("cuda"), &options, arena, diag, &b);
     if (err == WEFT_ERR_NODEV) {
         print_message("%s\n", weft_diag_at(diag, 0)->text);

@@ -2,6 +2,7 @@
 #include "tools/common/machine_file.h"
 
 #include "base/hash.h"
+#include "tools/common/user_path.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,16 +48,14 @@ static uint64_t hash_cpu(char *name, size_t name_bytes)
 
 weft_err weft_tool_machine_find(weft_diag *diag, weft_tool_machine *out)
 {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    bool has_state = state && state[0] == '/';
     weft_tool_machine m;
+    char folder[WEFT_TOOL_MACHINE_PATH_MAX];
     uint64_t hash = hash_cpu(m.name, sizeof m.name);
-    if (!has_state && !(home && home[0]))
+    if (!weft_tool_user_path("XDG_STATE_HOME", "/.local/state", folder, sizeof folder))
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},
                                "neither XDG_STATE_HOME nor HOME is set: there is no place for the "
                                "calibration of this machine");
-    int n = snprintf(m.path, sizeof m.path, "%s%s/weft/calibration-%016llx.csv",
-                     has_state ? state : home, has_state ? "" : "/.local/state",
+    int n = snprintf(m.path, sizeof m.path, "%s/calibration-%016llx.csv", folder,
                      (unsigned long long)hash);
     if (n < 0 || (size_t)n >= sizeof m.path)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){0},

@@ -9,6 +9,7 @@
 #include "tools/compiler/adapters.h"
 #include "tools/compiler/conv_targets.h"
 #include "tools/compiler/follow_plan.h"
+#include "tools/compiler/kernel_cache.h"
 #include "tools/compiler/measure_error.h"
 #include "tools/compiler/merge_report.h"
 #include "tools/compiler/sources.h"
@@ -23,7 +24,7 @@
 typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *plan, *gpu, *calibration;
-    const char *repository;
+    const char *repository, *kernel_cache;
     bool allow_hard_links, tune, text_report, quiet;
     bool tf32;                 /* GEMMs of f32 may round their operands */
     bool is_f32;               /* nothing is computed in less than f32 */
@@ -208,13 +209,15 @@ static void show_kernels(uint32_t done, uint32_t total)
 /* Makes the bundle. For GPUs this also compiles kernels, as many at once as there are
  * processors. */
 static weft_err make_bundle(const options *o, weft_module *m, const weft_codegen_model *model,
-                            weft_arena *arena, weft_diag *diag, weft_bundle *out)
+                            weft_codegen_cache *cache, weft_arena *arena, weft_diag *diag,
+                            weft_bundle *out)
 {
     const weft_codegen_options how = {.model = model,
                                       .target = o->pipeline.run.pass.target,
                                       .n_thread = weft_cpus_usable(),
                                       .tf32 = o->tf32,
                                       .worker = "/proc/self/exe",
+                                      .cache = cache,
                                       .progress = show_kernels};
     if (!is_for_gpu(o))
         return weft_codegen_bundle(m, weft_backend_find("cpu"), model, NULL, arena, diag, out);
@@ -409,6 +412,8 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
         weft_arena_array(arena, (size_t)weft_graph_count(m) + 1, sizeof *model);
     weft_bundle bundle = {0};
     weft_conv_planning convs = {0};
+    weft_tool_cache kernels;
+    weft_codegen_cache *cache = weft_tool_kernel_cache(o->kernel_cache, &kernels);
     weft_calibration fit;
     weft_tool_profile_options how = {.exact_f32 = o->pipeline.run.pass.exact_f32};
     if (o->calibration) {
@@ -416,7 +421,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
         how.calibration = &fit;
     }
     WEFT_TRY(profile_models(o, sources, &how, arena, diag, model));
-    WEFT_TRY(make_bundle(o, m, model, arena, diag, &bundle));
+    WEFT_TRY(make_bundle(o, m, model, cache, arena, diag, &bundle));
     WEFT_TRY(add_apps(sources, arena, diag, &bundle));
     WEFT_TRY(weft_tool_plan_convs(&bundle, o->gpu, arena, &convs));
     WEFT_TRY(weft_tool_add_adapters(&o->adapters, arena, diag, &bundle));
@@ -430,7 +435,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     weft_tool_progress(NULL);
     if (!o->quiet && strcmp(o->output, "-") != 0)
         weft_tool_print_compiled(o->output, &bundle, o->pipeline.run.pass.merge_log,
-                                 o->pipeline.run.pass.merge != WEFT_MERGE_OFF);
+                                 o->pipeline.run.pass.merge != WEFT_MERGE_OFF, cache);
     return WEFT_ERR_OK;
 }
 

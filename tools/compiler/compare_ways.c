@@ -7,6 +7,7 @@
 #include "tools/common/sample_tensors.h"
 #include "tools/common/tools.h"
 #include "tools/compiler/graph_inputs.h"
+#include "tools/compiler/kernel_cache.h"
 #include "tools/compiler/sources.h"
 
 #include <math.h>
@@ -265,8 +266,10 @@ static weft_err run_session(trial *t, weft_session *session, weft_tensor *out)
 static weft_err run_bundle(trial *t, const char *path, weft_tensor *out)
 {
     const weft_engine_options options = {.driver = t->way->driver, .threads = t->v->threads};
+    weft_tool_cache kernels;
     const weft_codegen_options how = {.target = t->v->target ? t->v->target : t->target,
-                                      .worker = "/proc/self/exe"};
+                                      .worker = "/proc/self/exe",
+                                      .cache = weft_tool_kernel_cache(NULL, &kernels)};
     weft_bundle bundle = {0};
     weft_engine *engine = NULL;
     weft_session *session = NULL;

@@ -53,8 +53,20 @@ static void print_merges(const weft_bundle *b, const weft_merge_log *log, bool m
                b->n_joint, plural(b->n_joint), joined, plural(joined), least, most);
 }
 
+static void print_kernels(const weft_bundle *b, const weft_codegen_cache *cache)
+{
+    if (b->n_kernel == 0)
+        return;
+    printf("kernels: %" PRIu32, b->n_kernel);
+    if (cache && cache->n_found > 0)
+        printf("; of %" PRIu32 " images, %" PRIu32 " were compiled before\n", cache->n_image,
+               cache->n_found);
+    else
+        printf("\n");
+}
+
 void weft_tool_print_compiled(const char *path, const weft_bundle *b, const weft_merge_log *log,
-                              bool merges)
+                              bool merges, const weft_codegen_cache *cache)
 {
     struct stat info;
     char size[32];
@@ -63,4 +75,5 @@ void weft_tool_print_compiled(const char *path, const weft_bundle *b, const weft
            b->target, known ? weft_tool_bytes((uint64_t)info.st_size, size) : "size unknown");
     print_weights(b);
     print_merges(b, log, merges);
+    print_kernels(b, cache);
 }

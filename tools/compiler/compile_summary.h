@@ -2,12 +2,14 @@
 #ifndef WEFT_TOOLS_COMPILE_SUMMARY_H
 #define WEFT_TOOLS_COMPILE_SUMMARY_H
 
-#include "ir/bundle.h"
+#include "codegen/codegen.h"
 #include "passes/passes.h"
 
-/* Three lines on standard output: the file, its weights and what sharing saves, what is merged.
- * `merges`: whether merging was asked for. */
+/* Lines on standard output: the file, its weights and what sharing saves, what is merged, and of
+ * kernels for GPUs how many were compiled. `merges`: whether merging was asked for; `cache` NULL:
+ * none. */
 void weft_tool_print_compiled(const char *path, const weft_bundle *bundle,
-                              const weft_merge_log *log, bool merges);
+                              const weft_merge_log *log, bool merges,
+                              const weft_codegen_cache *cache);
 
 #endif
