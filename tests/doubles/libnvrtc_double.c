@@ -281,37 +281,78 @@ static int run_tool(const char *const *argv, const char *log)
     return status;
 }
 
+#define EMU_FOLDER WEFT_SOURCE_DIR "/tests/support"
+#define EMU_NAME   "cuda_emu.h"
+
+/* Appends the compiler and its options for all files, then `more`, which ends with NULL. */
+static void put_command(const char **argv, bool watch, const char *const *more)
+{
+    static const char *const option[] = {"-std=c++17",      "-O1",       "-w",
+                                         "-fPIC",           "-fno-rtti", "-ffp-contract=off",
+                                         "-fno-exceptions", "-c",        "-fno-strict-aliasing"};
+    int n = 0;
+    argv[n++] = weft_double_text("CXX") ? weft_double_text("CXX") : "c++";
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
+        argv[n++] = option[i];
+    if (watch)
+        argv[n++] = "-fsanitize=thread";
+    while ((argv[n++] = *more++) != NULL)
+        continue;
+}
+
+/* Compiles EMU_NAME, whose text is `emu`, beforehand into a new folder of this name. */
+static void prepare_emu(const char *cache, const char *target, const char *emu, bool watch)
+{
+    char folder[512], header[600], made[600];
+    const char *argv[24];
+    snprintf(folder, sizeof folder, "%s/emu-XXXXXX", cache);
+    if (!mkdtemp(folder))
+        return;
+    snprintf(header, sizeof header, "%s/" EMU_NAME, folder);
+    snprintf(made, sizeof made, "%s/" EMU_NAME ".gch", folder);
+    put_command(argv, watch, (const char *const[]){"-x", "c++-header", header, "-o", made, NULL});
+    if (write_file(folder, EMU_NAME, emu) && run_tool(argv, "/dev/null") == 0 &&
+        rename(folder, target) == 0)
+        return;
+    unlink(made);
+    unlink(header);
+    rmdir(folder);
+}
+
+/* The path of EMU_NAME beside what the compiler made of it beforehand, which takes longer than most
+ * kernels do; that of the file itself if there is no such thing. */
+static void find_emu(const char *cache, bool watch, char path[600])
+{
+    char folder[512], made[600];
+    size_t n;
+    const char *cxx = weft_double_text("CXX");
+    char *emu = (char *)read_file(EMU_FOLDER "/" EMU_NAME, &n);
+    uint64_t sum = emu ? weft_double_sum(emu, n) * 31 + watch : 0;
+    sum = sum * 31 + (cxx ? weft_double_sum(cxx, strlen(cxx)) : 0);
+    snprintf(folder, sizeof folder, "%s/emu-%016llx", cache, (unsigned long long)sum);
+    snprintf(made, sizeof made, "%s/" EMU_NAME ".gch", folder);
+    if (emu && access(made, R_OK) != 0)
+        prepare_emu(cache, folder, emu, watch);
+    snprintf(path, 600, "%s/" EMU_NAME, access(made, R_OK) == 0 ? folder : EMU_FOLDER);
+    free(emu);
+}
+
 /* Compiles weft.cpp in `folder` to weft.so. Compiling and linking are separate, because an object
  * compiled for watching must not be linked with the sanitizer library that its code expects. */
-static bool run_compiler(const char *folder, bool watch)
+static bool run_compiler(const char *cache, const char *folder, bool watch)
 {
-    char include[600], source[600], part[600], object[600], log[600];
-    const char *cxx = weft_double_text("CXX") ? weft_double_text("CXX") : "c++";
+    char include[600], source[600], part[600], object[600], log[600], emu[600];
+    const char *argv[24];
+    find_emu(cache, watch, emu);
     snprintf(include, sizeof include, "-I%s", folder);
     snprintf(source, sizeof source, "%s/weft.cpp", folder);
     snprintf(part, sizeof part, "%s/weft.o", folder);
     snprintf(object, sizeof object, "%s/weft.so", folder);
     snprintf(log, sizeof log, "%s/log", folder);
-    const char *const compile[] = {cxx,
-                                   "-std=c++17",
-                                   "-O1",
-                                   "-w",
-                                   "-fPIC",
-                                   "-ffp-contract=off",
-                                   "-fno-exceptions",
-                                   "-fno-rtti",
-                                   "-fno-strict-aliasing",
-                                   "-include",
-                                   WEFT_SOURCE_DIR "/tests/support/cuda_emu.h",
-                                   include,
-                                   "-c",
-                                   "-o",
-                                   part,
-                                   source,
-                                   watch ? "-fsanitize=thread" : NULL,
-                                   NULL};
-    const char *const link[] = {cxx, "-shared", "-o", object, part, NULL};
-    return run_tool(compile, log) == 0 && run_tool(link, log) == 0;
+    put_command(argv, watch,
+                (const char *const[]){"-include", emu, include, "-o", part, source, NULL});
+    const char *const link[] = {argv[0], "-shared", "-o", object, part, NULL};
+    return run_tool(argv, log) == 0 && run_tool(link, log) == 0;
 }
 
 static void write_sources(const program *p, const char *folder, const char *source)
@@ -336,7 +377,7 @@ static void compile_to(program *p, const char *cache, const char *path, const ch
     write_sources(p, folder, source);
     snprintf(object, sizeof object, "%s/weft.so", folder);
     snprintf(log, sizeof log, "%s/log", folder);
-    if (run_compiler(folder, watch))
+    if (run_compiler(cache, folder, watch))
         rename(object, path);
     p->log = (char *)read_file(log, &n);
     remove_folder(p, folder);
@@ -346,7 +387,7 @@ static void compile_to(program *p, const char *cache, const char *path, const ch
 static uint64_t sum_of(const program *p, const char *source, bool watch)
 {
     size_t n;
-    unsigned char *emu = read_file(WEFT_SOURCE_DIR "/tests/support/cuda_emu.h", &n);
+    unsigned char *emu = read_file(EMU_FOLDER "/" EMU_NAME, &n);
     const char *cxx = weft_double_text("CXX");
     uint64_t sum = emu ? weft_double_sum(emu, n) : 0;
     free(emu);
