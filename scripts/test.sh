@@ -28,8 +28,8 @@ run_tests() { # PRESET [CTEST OPTION...]
     local preset=$1
     shift
     say "tests: $preset"
-    # Two more than CPUs: tests of servers wait much.
-    ctest --test-dir "build-$preset" -j $((jobs + 2)) --timeout 600 --output-on-failure "$@" ||
+    # Three more than CPUs: tests of servers wait much.
+    ctest --test-dir "build-$preset" -j $((jobs + 3)) --timeout 600 --output-on-failure "$@" ||
         failed+=("$preset")
 }
 

@@ -192,7 +192,7 @@ static void test_mig_search__large_loads_stay_near_the_bound(void **state)
     weft_mig_load *load = malloc(SERVICES_MAX * sizeof *load);
     uint64_t seed = 5;
     (void)state;
-    for (uint32_t round = 0; round < 4; round++) {
+    for (uint32_t round = 0; round < RAND_ROUNDS(4); round++) {
         weft_arena *arena = weft_arena_create(0);
         weft_mig_shape shape = weft_mig__shape(weft_device_type_find("a100-80"));
         weft_mig_search in = {
@@ -216,7 +216,7 @@ static void test_mig_search__equals_the_integer_program(void **state)
     static const char *const types[] = {"a100-80", "h100", "a30"};
     uint64_t seed = 911;
     (void)state;
-    for (uint32_t round = 0; round < 40; round++) {
+    for (uint32_t round = 0; round < RAND_ROUNDS(40); round++) {
         weft_arena *arena = weft_arena_create(0);
         weft_mig_shape shape = weft_mig__shape(weft_device_type_find(types[round % 3]));
         weft_mig_load load[10];
