@@ -110,6 +110,32 @@ static weft_err fill_hole(weft_infer_ctx *cx, const weft_ttype *x, weft_ttype *o
                              "number of elements");
 }
 
+static bool may_be_zero(weft_infer_ctx *cx, weft_dim d)
+{
+    int64_t lo, hi;
+    weft_dim_bounds(cx->pool, d, &lo, &hi);
+    return lo <= 0;
+}
+
+/* A symbol of the shape that is 0 in a run copies the operand's dim there, as the constant 0 does.
+ * That changes a result that stays valid, which is one that is empty for another reason, too: of
+ * another dim, or of the hole. Such sizes are refused. */
+static void refuse_copies(weft_infer_ctx *cx, const weft_ttype *x, const weft_ttype *out,
+                          uint32_t hole)
+{
+    for (uint32_t i = 0; i < out->rank && i < x->rank; i++) {
+        bool matters = hole != UINT32_MAX;
+        if (i == hole || weft_dim_is_const(out->dim[i]) || out->dim[i] == x->dim[i] ||
+            !may_be_zero(cx, out->dim[i]))
+            continue;
+        for (uint32_t k = 0; k < out->rank && !matters; k++)
+            matters = k != i && may_be_zero(cx, out->dim[k]);
+        if (matters)
+            weft_infer__require(cx, WEFT_REQUIRE_DIFFER, out->dim[i], 0,
+                                "an entry of the shape, which would copy a dim");
+    }
+}
+
 static weft_err reshape_dims(weft_infer_ctx *cx, const weft_ttype *x, const weft_dim *shape,
                              uint32_t n, weft_ttype *out)
 {
@@ -133,6 +159,8 @@ static weft_err reshape_dims(weft_infer_ctx *cx, const weft_ttype *x, const weft
                              weft_infer__text(cx, shape[i]));
         }
     }
+    if (!allow_zero)
+        refuse_copies(cx, x, out, hole);
     if (hole != UINT32_MAX)
         return fill_hole(cx, x, out, hole);
     return weft_infer__agree(cx, weft_ttype_numel(cx->pool, x), weft_ttype_numel(cx->pool, out),
