@@ -2,6 +2,7 @@
 #include "base/nearest.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -60,4 +61,28 @@ const char *weft_nearest(const char *word, const char *(*at)(size_t i, const voi
         }
     }
     return best;
+}
+
+const char *weft_nearest_say(const char *word, const char *(*at)(size_t i, const void *user),
+                             const void *user, char buf[WEFT_NEAREST_BYTES_MAX])
+{
+    enum { SHOWN = 8, NAME_MAX_SHOWN = 48 };
+    const char *near = weft_nearest(word, at, user), *known;
+    size_t n = 0, len = 0;
+    buf[0] = '\0';
+    if (near) {
+        snprintf(buf, WEFT_NEAREST_BYTES_MAX, ", did you mean %.256s?", near);
+        return buf;
+    }
+    while (at(n, user))
+        n++;
+    for (size_t i = 0; i < SHOWN && (known = at(i, user)) != NULL; i++)
+        len += (size_t)snprintf(buf + len, WEFT_NEAREST_BYTES_MAX - len, "%s%.*s",
+                                i == 0       ? n == 1 ? "; there is " : "; there are "
+                                : i + 1 == n ? " and "
+                                             : ", ",
+                                NAME_MAX_SHOWN, known);
+    if (n > SHOWN)
+        snprintf(buf + len, WEFT_NEAREST_BYTES_MAX - len, " and %zu more", n - SHOWN);
+    return buf;
 }

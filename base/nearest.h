@@ -1,4 +1,4 @@
-/* The known word that a mistyped one was meant to be. */
+/* The known word that a mistyped one was meant to be, and what a message says of it. */
 #ifndef WEFT_BASE_NEAREST_H
 #define WEFT_BASE_NEAREST_H
 
@@ -10,5 +10,11 @@
  * last; among equals the first is returned. */
 const char *weft_nearest(const char *word, const char *(*at)(size_t i, const void *user),
                          const void *user);
+
+/* What a message of a word that is none of the list ends with, written to `buf`: ", did you mean
+ * NEAR?", else "; there are A, B and 7 more". Returns buf. */
+enum { WEFT_NEAREST_BYTES_MAX = 512 };
+const char *weft_nearest_say(const char *word, const char *(*at)(size_t i, const void *user),
+                             const void *user, char buf[WEFT_NEAREST_BYTES_MAX]);
 
 #endif

@@ -497,6 +497,10 @@ bool weft_tuning_is_for(const weft_bundle_tuning *tuning, const char *device, ui
                         uint64_t version);
 /* Searches joint programs too. */
 const weft_bundle_program *weft_bundle_find_any(const weft_bundle *bundle, const char *name);
+/* Reports that no model has this name, and which one may be meant. Returns INPUT. `where`: no item.
+ */
+weft_err weft_bundle_refuse_model(const weft_bundle *bundle, const char *name, weft_where where,
+                                  weft_diag *diag);
 /* Index of the port called `name`; UINT32_MAX when there is none. */
 uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const char *name);
 /* Checks the types of inputs (in the program's order) and computes the values of the program's

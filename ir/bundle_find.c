@@ -1,6 +1,8 @@
 /* Look-ups in a bundle by name. */
 #include "ir/bundle.h"
 
+#include "base/nearest.h"
+
 #include <string.h>
 
 static const weft_bundle_program *find_among(const weft_bundle *bundle, uint32_t n,
@@ -34,4 +36,20 @@ uint32_t weft_bundle_find_port(const weft_bundle_port *port, uint32_t n, const c
         if (strcmp(port[i].name, name) == 0)
             return i;
     return UINT32_MAX;
+}
+
+/* -- Names that are none ---------------------------------------------------------------------- */
+
+static const char *model_at(size_t i, const void *user)
+{
+    const weft_bundle *bundle = user;
+    return i < bundle->n_program ? bundle->program[i].name : NULL;
+}
+
+weft_err weft_bundle_refuse_model(const weft_bundle *bundle, const char *name, weft_where where,
+                                  weft_diag *diag)
+{
+    char known[WEFT_NEAREST_BYTES_MAX];
+    return weft_diag_error(diag, WEFT_ERR_INPUT, where, "no model is named %s%s", name,
+                           weft_nearest_say(name, model_at, bundle, known));
 }

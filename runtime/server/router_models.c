@@ -279,8 +279,8 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, const weft_serv
                               "has other contents than the bundle that was loaded from there");
     for (uint32_t i = 0; i < from->n_model && err == WEFT_ERR_OK; i++)
         if (!has_face(b->bundle, from->model[i], !from->model_weight))
-            err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
-                                  "the bundle has no model '%s'", from->model[i]);
+            err = weft_bundle_refuse_model(b->bundle, from->model[i], (weft_where){.file = b->path},
+                                           diag);
     if (err != WEFT_ERR_OK) {
         weft_router__free_bundle(b);
         return err;

@@ -86,10 +86,11 @@ static weft_err check_model(const weft_router *router, const weft_serve_slice *s
     if (found || (known && names(known, s->model[k])))
         return WEFT_ERR_OK;
     const router_bundle *only = router->bundles;
-    return weft_diag_error(
-        diag, WEFT_ERR_INPUT, (weft_where){.file = only && !only->next ? only->path : NULL},
-        only && !only->next ? "the bundle has no model '%s'" : "no bundle has a model '%s'",
-        s->model[k]);
+    if (only && !only->next)
+        return weft_bundle_refuse_model(only->bundle, s->model[k], (weft_where){.file = only->path},
+                                        diag);
+    return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "no bundle has a model '%s'",
+                           s->model[k]);
 }
 
 weft_err weft_router__check_slices(const weft_router *router, const router_slices *slices,

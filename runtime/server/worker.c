@@ -336,8 +336,7 @@ static weft_err open_models(worker *w, int n_model, char **model)
     for (int i = 0; i < n_model; i++) {
         const weft_bundle_program *p = weft_bundle_find(bundle, model[i]);
         if (!p)
-            return weft_diag_error(w->diag, WEFT_ERR_INPUT, (weft_where){0}, "no model '%s'",
-                                   model[i]);
+            return weft_bundle_refuse_model(bundle, model[i], (weft_where){0}, w->diag);
         WEFT_TRY(open_program(w, p));
     }
     return open_joint(w);

@@ -56,8 +56,7 @@ weft_err weft_session_open(weft_engine *engine, const char *model, weft_diag *di
 {
     const weft_bundle_program *p = weft_bundle_find_any(engine->bundle, model);
     if (!p)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "no model is named %s",
-                               model);
+        return weft_bundle_refuse_model(engine->bundle, model, (weft_where){0}, diag);
     return open_program(engine, p, diag, out);
 }
 

@@ -131,8 +131,9 @@ static weft_err read_domains(const raw_device *raw, weft_where where, weft_diag 
 static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *diag,
                             weft_fleet_device *out)
 {
-    const weft_device_type *type = weft_device_type_find(raw->type);
-    weft_fleet_device row = {.type = raw->type,
+    const weft_device_type *type = weft_device_type_named(raw->type);
+    const char *near = type ? NULL : weft_device_type_near(raw->type);
+    weft_fleet_device row = {.type = type ? type->name : raw->type,
                              .count = raw->count,
                              .cores = raw->cores,
                              .slice_cores = raw->slices,
@@ -142,7 +143,8 @@ static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *
                              .price_per_hour = raw->price};
     if (!type)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
-                               "unknown device type; `weft list gpus` shows the known ones");
+                               "unknown device type%s%s%s; `weft list gpus` shows the known ones",
+                               near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
     if (row.count < 1 || row.count > WEFT_FLEET_COUNT_MAX)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "count: must be 1 to 65536, not %u",
                                row.count);
@@ -154,7 +156,7 @@ static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mem: '%s' is not a size such as 80GiB",
                                raw->mem);
     WEFT_TRY(read_domains(raw, where, diag, row.per_domain));
-    if (weft_device_type_is_cpu(raw->type))
+    if (weft_device_type_is_cpu(row.type))
         WEFT_TRY(check_cpu(raw, where, diag));
     else if (raw->cores || raw->n_slices)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,

@@ -156,10 +156,12 @@ static weft_err add_point(profile_reader *in, weft_profile_point *point)
     if (in->points.len == CSV_POINTS_MAX)
         return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
                                "profile has more than 10000 points");
-    const weft_device_type *type = weft_device_type_find(point->device);
+    const weft_device_type *type = weft_device_type_named(point->device);
     if (!type)
-        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where, "unknown device '%s'",
+        return weft_diag_error(in->diag, WEFT_ERR_INPUT, in->csv->where,
+                               "unknown device '%s'; `weft list gpus` shows the known ones",
                                point->device);
+    snprintf(point->device, sizeof point->device, "%s", type->name);
     if (!weft_device_type_is_cpu(point->device)) {
         weft_fleet_device any = {.type = type->name, .count = 1, .mig = true, .mps = true};
         weft_fleet_slice spec;

@@ -9,6 +9,7 @@
 #include "scheduler/input/yaml_int.h"
 
 #include "base/file.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,23 +251,45 @@ static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list a
         ctx->text[0] = (char)(ctx->text[0] - 'A' + 'a');
 }
 
-/* libcyaml tells the line of the mapping that contains an unknown key. The key itself is the first
- * one of this name at or below that line. */
-static uint32_t find_key_line(const weft_yaml *yaml, const char *name, uint32_t from)
+static const cyaml_schema_field_t *find_field(const cyaml_schema_field_t *field, const char *name)
 {
-    const yaml_document_t *doc = &yaml->doc;
-    for (const yaml_node_t *node = doc->nodes.start; node < doc->nodes.top; node++) {
-        if (node->type != YAML_MAPPING_NODE)
-            continue;
-        for (const yaml_node_pair_t *p = node->data.mapping.pairs.start;
-             p < node->data.mapping.pairs.top; p++) {
-            const yaml_node_t *key = doc->nodes.start + p->key - 1;
-            if (weft_yaml__line(key) >= from &&
-                strcmp((const char *)key->data.scalar.value, name) == 0)
-                return weft_yaml__line(key);
+    while (field->key && strcmp(field->key, name) != 0)
+        field++;
+    return field->key ? field : NULL;
+}
+
+/* libcyaml tells the line of the mapping that contains an unknown key. Returns the first key of
+ * this name that its mapping may not have, and the keys that the mapping may have. The depth of the
+ * recursion is that of the schema. */
+static const yaml_node_t *find_unknown(const weft_yaml *yaml, const yaml_node_t *node,
+                                       const cyaml_schema_value_t *schema, const char *name,
+                                       const cyaml_schema_field_t **out_fields)
+{
+    const yaml_node_t *at = yaml->doc.nodes.start, *found = NULL;
+    if (node->type == YAML_SEQUENCE_NODE && schema->type == CYAML_SEQUENCE)
+        for (const yaml_node_item_t *item = node->data.sequence.items.start;
+             item < node->data.sequence.items.top && !found; item++)
+            found = find_unknown(yaml, at + *item - 1, schema->sequence.entry, name, out_fields);
+    if (node->type != YAML_MAPPING_NODE || schema->type != CYAML_MAPPING)
+        return found;
+    for (const yaml_node_pair_t *p = node->data.mapping.pairs.start;
+         p < node->data.mapping.pairs.top && !found; p++) {
+        const yaml_node_t *key = at + p->key - 1;
+        const char *word = (const char *)key->data.scalar.value;
+        const cyaml_schema_field_t *field = find_field(schema->mapping.fields, word);
+        if (field) {
+            found = find_unknown(yaml, at + p->value - 1, &field->value, name, out_fields);
+        } else if (strcmp(word, name) == 0) {
+            found = key;
+            *out_fields = schema->mapping.fields;
         }
     }
-    return from;
+    return found;
+}
+
+static const char *field_at(size_t i, const void *user)
+{
+    return ((const cyaml_schema_field_t *)user)[i].key; /* NULL behind the last */
 }
 
 weft_err weft_yaml__load(const weft_yaml *yaml, const cyaml_schema_value_t *schema,
@@ -287,11 +310,19 @@ weft_err weft_yaml__load(const weft_yaml *yaml, const cyaml_schema_value_t *sche
         return WEFT_ERR_OK;
     }
     static const char unknown[] = "unexpected key: ";
+    const cyaml_schema_field_t *fields = NULL;
+    const yaml_node_t *key = NULL;
+    char known[WEFT_NEAREST_BYTES_MAX] = "";
     if (strncmp(ctx.text, unknown, sizeof unknown - 1) == 0)
-        ctx.line = find_key_line(yaml, ctx.text + sizeof unknown - 1, ctx.line);
+        key = find_unknown(yaml, yaml->doc.nodes.start, schema, ctx.text + sizeof unknown - 1,
+                           &fields);
+    if (key) {
+        ctx.line = weft_yaml__line(key);
+        weft_nearest_say((const char *)key->data.scalar.value, field_at, fields, known);
+    }
     weft_where where = {.file = yaml->file, .line = ctx.line};
     return weft_diag_error(diag, code == CYAML_ERR_OOM ? WEFT_ERR_NOMEM : WEFT_ERR_INPUT, where,
-                           "%s", ctx.text[0] ? ctx.text : cyaml_strerror(code));
+                           "%s%s", ctx.text[0] ? ctx.text : cyaml_strerror(code), known);
 }
 
 /* -- Nodes ------------------------------------------------------------------------------------ */

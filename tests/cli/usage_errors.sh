@@ -65,3 +65,17 @@ expect 2 "$WEFT" plan digits.weft --fleet "$examples/fleet.yaml"
 has err "digits.weft is a bundle: plan its set file, with --bundle digits.weft"
 expect 2 "$WEFT" serve .
 has err "--repository"
+# What a name was meant to be, or which there are.
+meant() { # CODE TEXT COMMAND...
+    expect "$1" "$WEFT" "${@:3}"
+    has err "$2"
+}
+meant 1 "no model is named digits_cn, did you mean digits_cnn?" run digits.weft --model digits_cn
+meant 1 "has no input 'imag', did you mean image?" run digits.weft --input imag=@x.npy
+meant 1 "has no input 'x'; there is image" run digits.weft --input x=@x.npy
+meant 2 "no policy 'wefd', did you mean weft?" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy wefd
+meant 2 "no pass 'fold-cons', did you mean fold-const?" opt "$examples/digits_cnn.onnx" -p fold-cons
+meant 2 "no command 'statu', did you mean status?" ctl --socket nowhere statu
+meant 2 "no command 'x'; there are status, plan, " ctl --socket nowhere x
+printf 'models:\n  - {name: a, fil: a.onnx}\n' >wrong.yaml
+meant 1 "unexpected key: fil, did you mean file?" compile wrong.yaml -o x.weft

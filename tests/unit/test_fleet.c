@@ -58,7 +58,7 @@ static void test_fleet__reads_all_keys(void **state)
                           "    mem: 64GiB\n"
                           "    mig: true\n"
                           "    mps: true\n"
-                          "  - {type: t4, count: 3}\n",
+                          "  - {type: Tesla-T4, count: 3}\n", /* a usual name */
                           &fleet),
                      WEFT_ERR_OK);
     assert_int_equal(fleet.n_device, 3);
@@ -79,7 +79,10 @@ static void test_fleet__reads_all_keys(void **state)
 static void test_fleet__refuses_wrong_values(void **state)
 {
     (void)state;
-    expect_refusal("devices:\n  - {type: h101, count: 1}\n", 2, "unknown device type");
+    expect_refusal("devices:\n  - {type: h101, count: 1}\n", 2,
+                   "unknown device type, did you mean h100?");
+    expect_refusal("devices:\n  - {type: h100, cout: 1}\n", 2,
+                   "unexpected key: cout, did you mean count?");
     expect_refusal("devices:\n  - {type: h100, count: 0}\n", 2, "count");
     expect_refusal("devices:\n  - {type: h100, count: -1}\n", 0, "");
     expect_refusal("devices:\n  - {type: h100, count: 99999}\n", 2, "count");

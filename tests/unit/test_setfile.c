@@ -127,7 +127,7 @@ static void test_setfile__heads_are_models_of_the_set(void **state)
 static void test_setfile__refuses_unknown_keys_with_line(void **state)
 {
     (void)state;
-    expect_refusal(ONE "    sloo: 3ms\n", 4, "sloo");
+    expect_refusal(ONE "    sloo: 3ms\n", 4, "sloo, did you mean slo?");
     expect_refusal(ONE "model: []\n", 0, "model");
     expect_refusal(ONE "apps:\n  - name: x\n    variant: []\n", 0, "variant");
 }

@@ -1,6 +1,7 @@
 /* Tensors on the command line; see ports.h. */
 #include "tools/common/ports.h"
 
+#include "base/nearest.h"
 #include "base/num.h"
 #include "tools/common/programs.h"
 #include "tools/common/tensor_stream.h"
@@ -79,6 +80,26 @@ weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *d
     return weft_npy_load(path, arena, diag, out);
 }
 
+typedef struct names {
+    const char *const *at;
+    uint32_t n;
+} names;
+
+static const char *known_at(size_t i, const void *user)
+{
+    const names *known = user;
+    return i < known->n ? known->at[i] : NULL;
+}
+
+weft_err weft_tool_refuse_port(const char *what, const char *name, const char *const *known,
+                               uint32_t n_known, weft_where where, weft_diag *diag)
+{
+    const names list = {known, n_known};
+    char text[WEFT_NEAREST_BYTES_MAX];
+    return weft_diag_error(diag, WEFT_ERR_INPUT, where, "has no %s '%s'%s", what, name,
+                           weft_nearest_say(name, known_at, &list, text));
+}
+
 weft_err weft_tool_load_named(const weft_tool_bindings *list, const char *model,
                               const char *const *name, uint32_t n_name, weft_arena *arena,
                               weft_diag *diag, weft_tensor *in)
@@ -89,8 +110,7 @@ weft_err weft_tool_load_named(const weft_tool_bindings *list, const char *model,
         while (at < n_name && strcmp(name[at], list->at[i].name) != 0)
             at++;
         if (at == n_name)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, where, "has no input '%s'",
-                                   list->at[i].name);
+            return weft_tool_refuse_port("input", list->at[i].name, name, n_name, where, diag);
         WEFT_TRY(weft_tool_load_tensor(list->at[i].path, arena, diag, &in[at]));
     }
     for (uint32_t i = 0; i < n_name; i++)

@@ -22,6 +22,10 @@ int weft_tool_bind(void *at, const weft_verb *verb, char *arg);
 /* Reads a .npy file, or an ONNX tensor (.pb). */
 WEFT_MUST_USE weft_err weft_tool_load_tensor(const char *path, weft_arena *arena, weft_diag *diag,
                                              weft_tensor *out);
+/* Reports that a model has no `what` ("input") called `name`, and which one may be meant. Returns
+ * INPUT. `known`: those that it has. */
+weft_err weft_tool_refuse_port(const char *what, const char *name, const char *const *known,
+                               uint32_t n_known, weft_where where, weft_diag *diag);
 /* Loads every input of a model whose inputs have these names; `in` has room for n_name and is
  * zeroed. */
 WEFT_MUST_USE weft_err weft_tool_load_named(const weft_tool_bindings *list, const char *model,

@@ -22,7 +22,7 @@ static int add_pass(options *o, const weft_verb *verb, const char *name, size_t 
     text[len] = '\0';
     const weft_pass *pass = weft_pass_find(text);
     if (!pass)
-        return weft_tool_usage(verb, "no pass '%s'; `weft list passes` names them", text);
+        return weft_tool_no_pass(verb, text);
     if (o->n_pass == PASSES_MAX)
         return weft_tool_usage(verb, "over %d passes", PASSES_MAX);
     o->pass[o->n_pass++] = pass;

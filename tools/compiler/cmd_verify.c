@@ -248,8 +248,9 @@ static weft_err compare_expected(comparison *c, const weft_tensor *want, json_t 
         while (at < c->ports->n_output && strcmp(c->ports->output[at], list->at[i].name) != 0)
             at++;
         if (at == c->ports->n_output)
-            return weft_diag_error(c->v->diag, WEFT_ERR_INPUT, (weft_where){.file = c->o->file},
-                                   "has no output '%s'", list->at[i].name);
+            return weft_tool_refuse_port("output", list->at[i].name, c->ports->output,
+                                         c->ports->n_output, (weft_where){.file = c->o->file},
+                                         c->v->diag);
         WEFT_TRY(weft_tool_load_tensor(list->at[i].path, arena, c->v->diag, &given));
         difference[at] = weft_tool_difference(&given, &want[at]);
         verdict.agrees = verdict.agrees && difference[at] <= c->v->tolerance;

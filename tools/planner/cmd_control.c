@@ -315,7 +315,7 @@ static int take_policy(void *at, const weft_verb *verb, char *arg)
     *(const char **)at = arg;
     if (weft_policy_find(arg))
         return 0;
-    return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
+    return weft_tool_no_policy(verb, arg);
 }
 
 #define OPTIONS_OF_control

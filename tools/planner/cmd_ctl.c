@@ -4,6 +4,7 @@
 #include "tools/planner/control_link.h"
 
 #include "base/file.h"
+#include "base/nearest.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -357,6 +358,12 @@ static const struct command_row {
     {"adapters", 0, 0, NULL}, {"unload", 1, 1, unload_bundle}, {"weights", 2, 256, set_weights},
     {"replan", 0, 0, NULL},   {"drain", 0, 0, NULL},           {"explain", 0, 0, NULL}};
 
+static const char *command_at(size_t i, const void *user)
+{
+    (void)user;
+    return i < sizeof commands / sizeof commands[0] ? commands[i].name : NULL;
+}
+
 static const struct command_row *find_command(const char *name)
 {
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
@@ -388,6 +395,7 @@ static bool default_socket(char out[SOCKET_PATH_MAX])
 static int parse(int argc, char **argv, options *o, client *c, const struct command_row **out,
                  char socket[SOCKET_PATH_MAX])
 {
+    char known[WEFT_NEAREST_BYTES_MAX];
     int code = weft_options_parse(&weft_verb_ctl, argc, argv, o), at = optind;
     if (code >= 0)
         return code;
@@ -396,10 +404,12 @@ static int parse(int argc, char **argv, options *o, client *c, const struct comm
     if (!o->socket && at < argc && default_socket(socket))
         o->socket = socket;
     if (!o->socket || at == argc)
-        return weft_tool_usage(&weft_verb_ctl, "name a control socket and a command");
+        return weft_tool_usage(&weft_verb_ctl,
+                               "name a control socket (weft serve --control) and a command");
     *out = find_command(argv[at]);
     if (!*out)
-        return weft_tool_usage(&weft_verb_ctl, "no command '%s'", argv[at]);
+        return weft_tool_usage(&weft_verb_ctl, "no command '%s'%s", argv[at],
+                               weft_nearest_say(argv[at], command_at, NULL, known));
     c->argument = argv + at + 1;
     c->n_argument = argc - at - 1;
     c->file = c->n_argument ? c->argument[0] : NULL;

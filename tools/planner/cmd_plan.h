@@ -53,6 +53,8 @@ typedef struct weft_plan_inputs {
 extern const weft_verb weft_tool_control;
 
 /* plan_inputs.c */
+/* Refuses the name of a policy that is none, and says which may be meant. */
+int weft_tool_no_policy(const weft_verb *verb, const char *name);
 /* Value of --interference: `at` is a weft_tool_interference. */
 int weft_tool_take_interference(void *at, const weft_verb *verb, char *arg);
 /* A fleet whose rows have the bandwidths of the estimator's tables, and these prices where the

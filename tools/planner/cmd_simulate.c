@@ -341,7 +341,7 @@ static int take_policy(void *at, const weft_verb *verb, char *arg)
     *(const weft_policy **)at = policy;
     if (policy)
         return 0;
-    return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
+    return weft_tool_no_policy(verb, arg);
 }
 
 /* "90s=VALUE" of a later plan; NULL: it is something else. */

@@ -8,6 +8,7 @@
 #include "tools/profile/machine_calibration.h"
 
 #include "base/file.h"
+#include "base/nearest.h"
 #include "base/num.h"
 
 #include <math.h>
@@ -16,6 +17,20 @@
 #include <string.h>
 
 enum { PLAN_BYTES_MAX = 256 << 20, COUNT_MAX = 65536 };
+
+/* -- Policies --------------------------------------------------------------------------------- */
+
+static const char *policy_at(size_t i, const void *user)
+{
+    (void)user;
+    return weft_policy_at(i) ? weft_policy_at(i)->name : NULL;
+}
+
+int weft_tool_no_policy(const weft_verb *verb, const char *name)
+{
+    return weft_tool_usage(verb, "no policy '%s'%s; `weft list policies` names them", name,
+                           weft_tool_hint(weft_nearest(name, policy_at, NULL)));
+}
 
 /* -- Interference ----------------------------------------------------------------------------- */
 

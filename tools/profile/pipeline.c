@@ -1,6 +1,8 @@
 /* Runs passes, with dumps and timings. */
 #include "tools/profile/pipeline.h"
 
+#include "base/nearest.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -47,12 +49,24 @@ static void hook(void *user, const weft_pass *pass, uint32_t number, bool after,
                 changed ? "" : " (no change)");
 }
 
+static const char *pass_at(size_t i, const void *user)
+{
+    (void)user;
+    return weft_pass_at(i) ? weft_pass_name(weft_pass_at(i)) : NULL;
+}
+
+int weft_tool_no_pass(const weft_verb *verb, const char *name)
+{
+    return weft_tool_usage(verb, "no pass '%s'%s; `weft list passes` names them", name,
+                           weft_tool_hint(weft_nearest(name, pass_at, NULL)));
+}
+
 int weft_tool_take_pass(void *at, const weft_verb *verb, char *arg)
 {
     *(const char **)at = arg;
     if (weft_pass_find(arg))
         return 0;
-    return weft_tool_usage(verb, "no pass '%s'; `weft list passes` names them", arg);
+    return weft_tool_no_pass(verb, arg);
 }
 
 int weft_tool_take_dump(void *at, const weft_verb *verb, char *arg)

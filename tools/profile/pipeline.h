@@ -22,6 +22,8 @@ typedef struct weft_tool_pipeline {
 int weft_tool_take_target(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_batch(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_pass(void *at, const weft_verb *verb, char *arg);
+/* Refuses the name of a pass that is none, and says which may be meant. */
+int weft_tool_no_pass(const weft_verb *verb, const char *name);
 int weft_tool_take_dump(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_verify(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_precision(void *at, const weft_verb *verb, char *arg);

@@ -74,6 +74,16 @@ static json_t *json_output(const char *name, const weft_tensor *t, const char *f
     return out;
 }
 
+static weft_err refuse_output(const weft_bundle_program *p, const char *name, weft_arena *arena,
+                              weft_diag *diag)
+{
+    const char **known = weft_arena_array(arena, (size_t)p->n_output + 1, sizeof *known);
+    for (uint32_t i = 0; i < p->n_output; i++)
+        known[i] = p->output[i].name;
+    return weft_tool_refuse_port("output", name, known, p->n_output, (weft_where){.item = p->name},
+                                 diag);
+}
+
 /* -- Comparison ----------------------------------------------------------------------------- */
 
 static void print_comparison(const char *name, bool shape, double worst, double tolerance)
@@ -94,8 +104,7 @@ static weft_err compare(const options *o, const weft_bundle_program *p, const we
         const char *name = o->expect.at[i].name;
         uint32_t at = weft_bundle_find_port(p->output, p->n_output, name);
         if (at == UINT32_MAX)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no output '%s'", name);
+            return refuse_output(p, name, arena, diag);
         WEFT_TRY(weft_tool_load_tensor(o->expect.at[i].path, arena, diag, &want));
         bool shape = weft_tool_same_shape(&want, &out[at]);
         double worst = weft_tool_difference(&want, &out[at]);
@@ -137,13 +146,12 @@ static uint64_t find_unused(const options *o, const weft_bundle_program *p)
 }
 
 static weft_err save_outputs(const options *o, const weft_bundle_program *p, const weft_tensor *out,
-                             weft_diag *diag)
+                             weft_arena *arena, weft_diag *diag)
 {
     for (size_t i = 0; i < o->output.n; i++) {
         uint32_t at = weft_bundle_find_port(p->output, p->n_output, o->output.at[i].name);
         if (at == UINT32_MAX)
-            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = p->name},
-                                   "has no output '%s'", o->output.at[i].name);
+            return refuse_output(p, o->output.at[i].name, arena, diag);
         WEFT_TRY(weft_npy_save(o->output.at[i].path, &out[at], diag));
     }
     return WEFT_ERR_OK;
@@ -219,7 +227,7 @@ static weft_err run_session(const options *o, weft_session *session, weft_arena 
     if (!o->json && o->output.n + o->expect.n > 0)
         weft_session_skip(session, find_unused(o, p));
     WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
-    WEFT_TRY(save_outputs(o, p, out, diag));
+    WEFT_TRY(save_outputs(o, p, out, arena, diag));
     json_t *compared = o->json ? json_array() : NULL;
     json_t *report = o->json ? json_pack("{s:O}", "compared", compared) : NULL;
     tell_outputs(o, p, out, report);
@@ -259,7 +267,8 @@ static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, 
         model = bundle->program[0].name;
     if (!model)
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
-                              "holds %u models: name one with --model", bundle->n_program);
+                              "holds %u models: name one with --model, such as %s",
+                              bundle->n_program, bundle->program[0].name);
     if (err == WEFT_ERR_OK)
         err = weft_session_open(engine, model, diag, &session);
     if (err == WEFT_ERR_OK)

@@ -77,7 +77,7 @@ with Server("--repository", "models", bundle="start.weft") as server:
     # Names that are no file of the folder, and files that are no bundle of the model.
     for name in ("none", "outside", "link", "away", "pipe", ".weft", ".", "m%00", "a" * 3000, "%2e%2e", "m%2F1", "..%2Foutside"):
         assert server.post_repository(f"models/{name}/load")[0] in (400, 404), name
-    for name, text in (("wrong", "no model 'wrong'"), ("cut", "")):
+    for name, text in (("wrong", "no model is named wrong"), ("cut", "")):
         status, got = server.post_repository(f"models/{name}/load")
         assert status == 400 and text in got["error"] and os.getcwd() not in got["error"], got
     for body, text in (({"parameters": {"config": "{}"}}, "config"), ({"parameters": {"file:1/model.onnx": "x"}}, "file:1"),
