@@ -4,10 +4,9 @@
  * rates. */
 #include "scheduler/export/export_int.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-enum { WEIGHT_SUM = 1000000, SERVICES_MAX = 16 /* of a rule */ };
+enum { WEIGHT_MAX = 1000000, SERVICES_MAX = 16 /* both of a rule */ };
 
 #define put        weft_export_yaml__put
 #define put_number weft_export_yaml__put_number
@@ -16,28 +15,28 @@ enum { WEIGHT_SUM = 1000000, SERVICES_MAX = 16 /* of a rule */ };
 #define end_map    weft_export_yaml__end_map
 #define end_seq    weft_export_yaml__end_seq
 
-typedef struct backend {
-    const char *group;
-    double rate_per_s;
-} backend;
+/* The groups of a route. */
+typedef struct backends {
+    uint32_t n;
+    const char **group;
+    double *rate_per_s;
+    uint32_t *weight;
+} backends;
 
-/* The groups of a route with their rates. */
-static uint32_t list_backends(const export_ctx *ctx, const export_route *r, backend *out)
+static void list_backends(const export_ctx *ctx, const export_route *r, backends *out)
 {
-    uint32_t n = 0;
-    double all = 0;
-    for (uint32_t i = 0; i < r->n; i++)
-        all += r->at[i].rate_per_s;
+    out->n = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         const char *group = ctx->group[ctx->worker[r->at[i].worker].group].name;
         uint32_t k = 0;
-        while (k < n && out[k].group != group)
+        while (k < out->n && out->group[k] != group)
             k++;
-        if (k == n)
-            out[n++] = (backend){.group = group};
-        out[k].rate_per_s += all > 0 ? r->at[i].rate_per_s : r->at[i].capacity_per_s;
+        if (k == out->n) {
+            out->group[out->n] = group;
+            out->rate_per_s[out->n++] = 0;
+        }
+        out->rate_per_s[k] += r->at[i].rate_per_s;
     }
-    return n;
 }
 
 static void write_match(weft_export_yaml *y, const export_ctx *ctx, const char *model, bool grpc)
@@ -62,11 +61,8 @@ static void write_match(weft_export_yaml *y, const export_ctx *ctx, const char *
 }
 
 static void write_route(weft_export_yaml *y, const export_ctx *ctx, const char *model,
-                        const backend *b, uint32_t n, bool grpc)
+                        const backends *b, bool grpc)
 {
-    double all = 0;
-    for (uint32_t i = 0; i < n; i++)
-        all += b[i].rate_per_s;
     weft_export_yaml__document(y);
     weft_export_yaml__map(y);
     put(y, "apiVersion", "gateway.networking.k8s.io/v1");
@@ -85,12 +81,11 @@ static void write_route(weft_export_yaml *y, const export_ctx *ctx, const char *
     weft_export_yaml__map(y);
     write_match(y, ctx, model, grpc);
     open_seq(y, "backendRefs");
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < b->n; i++) {
         weft_export_yaml__map(y);
-        put(y, "name", b[i].group);
+        put(y, "name", b->group[i]);
         put_number(y, "port", ctx->o.port + grpc);
-        put_number(y, "weight",
-                   all > 0 ? (int64_t)fmax(1, round(b[i].rate_per_s / all * WEIGHT_SUM)) : 1);
+        put_number(y, "weight", b->weight[i]);
         end_map(y);
     }
     end_seq(y);
@@ -102,19 +97,24 @@ static void write_route(weft_export_yaml *y, const export_ctx *ctx, const char *
 
 weft_err weft_export__gateway(export_ctx *ctx)
 {
-    const export_route *route = weft_export__routes(ctx, WEIGHT_SUM);
-    backend *b = weft_arena_array(ctx->arena, ctx->n_group, sizeof *b);
+    const export_route *route = weft_export__routes(ctx);
+    backends b = {.group = weft_arena_array(ctx->arena, ctx->n_group, sizeof *b.group),
+                  .rate_per_s = weft_arena_array(ctx->arena, ctx->n_group, sizeof *b.rate_per_s),
+                  .weight = weft_arena_array(ctx->arena, ctx->n_group, sizeof *b.weight)};
     weft_export_yaml y;
-    for (uint32_t m = 0; m < ctx->n_model; m++)
-        if (list_backends(ctx, &route[m], b) > SERVICES_MAX)
+    for (uint32_t m = 0; m < ctx->n_model; m++) {
+        list_backends(ctx, &route[m], &b);
+        if (b.n > SERVICES_MAX)
             return weft_diag_error(ctx->diag, WEFT_ERR_UNSUP, (weft_where){.item = route[m].model},
                                    "more groups of workers serve it than the %d of a route",
                                    SERVICES_MAX);
+    }
     weft_export_yaml__begin(&y);
     for (uint32_t m = 0; m < ctx->n_model; m++) {
-        uint32_t n = list_backends(ctx, &route[m], b);
-        write_route(&y, ctx, route[m].model, b, n, false);
-        write_route(&y, ctx, route[m].model, b, n, true);
+        list_backends(ctx, &route[m], &b);
+        weft_export__weigh_model(ctx, route[m].model, b.rate_per_s, b.n, WEIGHT_MAX, b.weight);
+        write_route(&y, ctx, route[m].model, &b, false);
+        write_route(&y, ctx, route[m].model, &b, true);
     }
     char *text = weft_export_yaml__finish(&y);
     if (!text)

@@ -189,14 +189,28 @@ static void write_others(front *f, bool grpc)
 
 /* -- The exporter ----------------------------------------------------------------------------- */
 
+static void weigh(const export_ctx *ctx, export_route *r)
+{
+    double *rate = weft_arena_array(ctx->arena, r->n, sizeof *rate);
+    uint32_t *weight = weft_arena_array(ctx->arena, r->n, sizeof *weight);
+    for (uint32_t i = 0; i < r->n; i++)
+        rate[i] = r->at[i].rate_per_s;
+    weft_export__weigh_model(ctx, r->model, rate, r->n, WEIGHT_MAX, weight);
+    for (uint32_t i = 0; i < r->n; i++)
+        r->at[i].weight = weight[i];
+}
+
 weft_err weft_export__haproxy(export_ctx *ctx)
 {
     if (!ctx->o.published)
         WEFT_TRY(weft_export__check_distinct(ctx));
-    front f = {.ctx = ctx, .route = weft_export__routes(ctx, WEIGHT_MAX)};
+    export_route *route = weft_export__routes(ctx);
+    front f = {.ctx = ctx, .route = route};
     size_t checks = 2 * (size_t)ctx->n_worker;
-    for (uint32_t m = 0; m < ctx->n_model; m++)
-        checks += 2 * (size_t)f.route[m].n;
+    for (uint32_t m = 0; m < ctx->n_model; m++) {
+        weigh(ctx, &route[m]);
+        checks += 2 * (size_t)route[m].n;
+    }
     f.check_ms = (uint32_t)(checks * 1000 / CHECKS_PER_S);
     f.check_ms = f.check_ms < CHECK_MS ? CHECK_MS : f.check_ms;
     write_global(&f);

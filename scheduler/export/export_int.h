@@ -120,8 +120,11 @@ size_t weft_export__parts(const export_ctx *ctx, const weft_placement *p, export
 /* Integer weights from 1 to weight_max with shares as near to those of the rates as such weights
  * can be. Returns the largest relative error of a share. */
 double weft_export__weigh(const double *rate, size_t n, uint32_t weight_max, uint32_t *out_weight);
-/* A route for each model, in the order of ctx->model. Warns of shares that are over 5 % off. */
-const export_route *weft_export__routes(export_ctx *ctx, uint32_t weight_max);
+/* The same for what serves a model. Warns of shares that are over 5 % off. */
+void weft_export__weigh_model(const export_ctx *ctx, const char *model, const double *rate,
+                              size_t n, uint32_t weight_max, uint32_t *out_weight);
+/* A route for each model, in the order of ctx->model, without weights. */
+export_route *weft_export__routes(export_ctx *ctx);
 
 /* -- Common files (export_files.c) ------------------------------------------------------------ */
 

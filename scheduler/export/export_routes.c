@@ -128,24 +128,29 @@ double weft_export__weigh(const double *rate, size_t n, uint32_t weight_max, uin
 
 /* -- Routes ----------------------------------------------------------------------------------- */
 
-/* By rates, or by capacities where the plan gives the model no rate. */
-static double weigh_route(const export_ctx *ctx, export_route *route, uint32_t weight_max)
-{
-    double *rate = weft_arena_array(ctx->arena, route->n, sizeof *rate), all = 0;
-    uint32_t *weight = weft_arena_array(ctx->arena, route->n, sizeof *weight);
-    for (uint32_t i = 0; i < route->n; i++)
-        all += route->at[i].rate_per_s;
-    for (uint32_t i = 0; i < route->n; i++)
-        rate[i] = all > 0 ? route->at[i].rate_per_s : route->at[i].capacity_per_s;
-    double error = weft_export__weigh(rate, route->n, weight_max, weight);
-    for (uint32_t i = 0; i < route->n; i++)
-        route->at[i].weight = weight[i];
-    return error;
-}
-
 enum { WARN_PERCENT = 5 };
 
-const export_route *weft_export__routes(export_ctx *ctx, uint32_t weight_max)
+void weft_export__weigh_model(const export_ctx *ctx, const char *model, const double *rate,
+                              size_t n, uint32_t weight_max, uint32_t *out_weight)
+{
+    double error = weft_export__weigh(rate, n, weight_max, out_weight);
+    if (100 * error > WARN_PERCENT)
+        weft_diag_warn(ctx->diag, (weft_where){.item = model},
+                       "weights up to %u miss the plan's shares by up to %.0f %%", weight_max,
+                       100 * error);
+}
+
+/* By rates, or by capacities where the plan gives the model no rate. */
+static void set_rates(export_route *route)
+{
+    double all = 0;
+    for (uint32_t i = 0; i < route->n; i++)
+        all += route->at[i].rate_per_s;
+    for (uint32_t i = 0; i < route->n && !(all > 0); i++)
+        route->at[i].rate_per_s = route->at[i].capacity_per_s;
+}
+
+export_route *weft_export__routes(export_ctx *ctx)
 {
     export_share *share;
     size_t n = list_shares(ctx, &share), at = 0;
@@ -156,11 +161,7 @@ const export_route *weft_export__routes(export_ctx *ctx, uint32_t weight_max)
             end++;
         route[m] = (export_route){ctx->model[m], &share[at], (uint32_t)(end - at)};
         at = end;
-        double error = weigh_route(ctx, &route[m], weight_max);
-        if (100 * error > WARN_PERCENT)
-            weft_diag_warn(ctx->diag, (weft_where){.item = ctx->model[m]},
-                           "weights up to %u miss the plan's shares by up to %.0f %%", weight_max,
-                           100 * error);
+        set_rates(&route[m]);
     }
     return route;
 }

@@ -66,7 +66,18 @@ static int order_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* What a change that failed halfway has begun must not run a second time. */
+/* Whether the name is one of a worker, and of none that the old plan has. */
+static bool is_strange(const change *c, const char *name)
+{
+    size_t len = strlen(c->from->o.name);
+    bool is_ours = strncmp(name, c->from->o.name, len) == 0 && strncmp(name + len, "-d", 2) == 0;
+    for (uint32_t i = 0; i < c->from->n_worker && is_ours; i++)
+        is_ours = strcmp(c->from->worker[i].name, name) != 0;
+    return is_ours;
+}
+
+/* What a change that failed halfway has begun must not run a second time; workers of another plan
+ * are nothing that this one may end. */
 static weft_err check_running(const change *c)
 {
     size_t n = c->o->n_running;
@@ -83,6 +94,10 @@ static weft_err check_running(const change *c)
                                        "runs, is not of the old plan, and would start again; end "
                                        "it, or give the plan that has it");
         }
+    for (size_t i = 0; i < n; i++)
+        if (is_strange(c, c->o->running[i]))
+            weft_diag_warn(c->diag, (weft_where){.item = c->o->running[i]},
+                           "runs, is not of the old plan, and is left alone");
     return WEFT_ERR_OK;
 }
 

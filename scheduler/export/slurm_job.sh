@@ -18,11 +18,13 @@ while [ "$failed" -lt 5 ] && [ -z "$ended" ]; do
     exec 3<"$work/said"
     rm "$work/said"
     failed=$((failed + 1))
-    if read -r line <&3; then
-        failed=0
+    while read -r line <&3; do
         ports=$(printf '%s\n' "$line" | sed -n 's/^READY http=\([0-9]*\) grpc=\([0-9]*\) .*/\1 \2/p')
+        [ -n "$ports" ] || continue
+        failed=0
         scontrol update JobId="$SLURM_JOB_ID" Comment="weft $name ${address:-$SLURMD_NODENAME} $ports" || true
-    fi
+        break
+    done
     # A signal interrupts wait.
     code=0
     wait "$pid" || code=$?

@@ -16,6 +16,12 @@ refused() {
     has err "$1"
 }
 refused "must be ADDRESS:PORT" --bind 9000
+for option in "--queue research" "--image x" "--sbatch partition=gpu" "--rollout in-place" "--claim c"; do
+    # shellcheck disable=SC2086
+    expect 2 "$WEFT" export plan.json --to haproxy -o bad $option
+    has err "${option%% *} is for "
+    lacks err "is for haproxy"
+done
 refused "must be ADDRESS:PORT" --bind '*:65534'
 refused "must be from 16 KiB" --buffer 1KiB
 refused "absolute path" --socket "a b"

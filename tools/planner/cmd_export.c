@@ -49,7 +49,7 @@ static int parse(int argc, char **argv, options *o)
         return weft_tool_usage(&weft_verb_export, "--to SYSTEM is needed");
     if (!o->output || !o->output[0])
         return weft_tool_usage(&weft_verb_export, "-o DIR is needed");
-    return -1;
+    return weft_tool_export_check(&weft_verb_export, &o->export, o->exporter, NULL);
 }
 
 static int run_export(int argc, char **argv)

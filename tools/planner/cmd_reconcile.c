@@ -357,10 +357,10 @@ static int parse(int argc, char **argv, options *o)
     if (o->set && (!o->lost || !o->fleet))
         return weft_tool_usage(verb, "a set file goes with --fleet FILE and --lost NODE");
     if (!weft_policy_find(o->policy))
-        return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", o->policy);
+        return weft_tool_no_policy(verb, o->policy);
     if (o->running && strcmp(o->engine->name, "kubernetes") == 0)
         return weft_tool_usage(verb, "--running is not for Kubernetes, which starts pods again");
-    return -1;
+    return weft_tool_export_check(verb, &o->export, o->engine, o->front);
 }
 
 static int run_reconcile(int argc, char **argv)

@@ -36,6 +36,34 @@ int weft_tool_take_sbatch(void *at, const weft_verb *verb, char *arg)
     return 0;
 }
 
+int weft_tool_export_check(const weft_verb *verb, const weft_tool_export *e,
+                           const weft_exporter *system, const weft_exporter *front)
+{
+    const weft_export_options *o = &e->o;
+    const struct {
+        bool given;
+        const char *option, *reader;
+    } of_one[] = {{o->image, "image", "kubernetes"},
+                  {o->claim, "claim", "kubernetes"},
+                  {o->bundle_image, "bundle-image", "kubernetes"},
+                  {o->in_place, "rollout", "kubernetes"},
+                  {o->queue, "queue", "kubernetes"},
+                  {o->n_sbatch > 0, "sbatch", "slurm"},
+                  {o->bind, "bind", "haproxy"},
+                  {o->front_tls, "front-tls", "haproxy"},
+                  {o->published, "published", "haproxy"},
+                  {o->least, "balance", "haproxy"},
+                  {o->buffer_bytes > 0, "buffer", "haproxy"},
+                  {o->socket, "socket", "haproxy"}};
+    for (size_t i = 0; i < sizeof of_one / sizeof of_one[0]; i++)
+        if (of_one[i].given && strcmp(of_one[i].reader, system->name) != 0 &&
+            !(front && strcmp(of_one[i].reader, front->name) == 0))
+            return weft_tool_usage(verb, "--%s is for %s, not for %s%s%s", of_one[i].option,
+                                   of_one[i].reader, system->name, front ? " and " : "",
+                                   front ? front->name : "");
+    return -1;
+}
+
 weft_err weft_tool_export_prepare(weft_tool_export *e, weft_arena *arena, weft_diag *diag)
 {
     char *text = NULL;

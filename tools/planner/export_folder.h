@@ -20,6 +20,10 @@ int weft_tool_take_exporter(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_sbatch(void *at, const weft_verb *verb, char *arg);
 int weft_tool_take_buffer(void *at, const weft_verb *verb, char *arg);
 
+/* Refuses options that none of the systems reads; `front` may be NULL. Returns -1 to go on, or an
+ * exit code. */
+int weft_tool_export_check(const weft_verb *verb, const weft_tool_export *e,
+                           const weft_exporter *system, const weft_exporter *front);
 /* Reads --nodes, and points `o` at what the options have. */
 WEFT_MUST_USE weft_err weft_tool_export_prepare(weft_tool_export *e, weft_arena *arena,
                                                 weft_diag *diag);
