@@ -8,6 +8,11 @@ expect 0 "$WEFT" bench two.weft --time 0.05 --threads 1 --model digits_cnn --per
 has out digits_cnn
 grep -Eq '^ +[0-9]*[1-9][0-9.]* us|^ +0\.[1-9] us' out || die "no kernel took any time: $(shown out)"
 lacks out digits_attn
-expect 1 "$WEFT" bench two.weft --model no-such-model
-has err no-such-model
+expect 1 "$WEFT" bench two.weft --model digits_cn
+has err "no model is named digits_cn, did you mean digits_cnn?"
+expect 1 "$WEFT" bench two.weft --model nothing
+has err "no model is named nothing; there are digits_cnn and digits_attn"
+# On CPUs the estimate is of as many cores as there are threads.
+expect 0 "$WEFT" bench two.weft --time 0.01 --threads 2 --batch 1 --format json
+jq -e '[.results[] | select(.estimate.time_us > 0)] | length == 2' out >/dev/null || die "$(shown out)"
 expect 2 "$WEFT" bench two.weft --threads none

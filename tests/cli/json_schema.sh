@@ -16,6 +16,10 @@ expect 0 "$WEFT" compile "$examples/digits_cnn.onnx" "$examples/digits_parity.on
     --deltas near --target sm_90 --precision f16 -o tolerance.weft --report compile-report.b.json
 cp compile-report.a.json compile-report.c.json
 expect 0 "$WEFT" bench digits.weft --time 0.001 --report compile-report.c.json
+json bench "$WEFT" bench digits.weft --time 0.001 --threads 1 --batch 1 --per-kernel --format json
+json inspect "$WEFT" inspect digits.weft --format json
+json inspect "$WEFT" inspect tolerance.weft --format json
+json inspect "$WEFT" inspect "$examples/digits_cnn.onnx" --format json
 json estimate "$WEFT" estimate "$examples/digits.yaml" --gpu h100 --slice 1g.10gb --batch 1,8 --per-kernel --explain --format json
 json estimate "$WEFT" estimate digits.weft --gpu h100 --format json
 json estimate "$WEFT" estimate "$examples/digits_cnn.onnx" --compare h100,l4,cpu --format json

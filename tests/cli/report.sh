@@ -9,13 +9,16 @@ expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" -o 
 expect 0 "$WEFT" simulate cpus.json --set "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy weft \
     --period 500ms --bucket 500ms --duration 2s --format json
 mv out simulation.json
-all="d.weft compile.json estimate.json plan.json simulation.json"
+expect 0 "$WEFT" bench d.weft --time 0.001 --batch 1,8 --per-kernel --format json
+mv out bench.json
+all="d.weft compile.json estimate.json bench.json plan.json simulation.json"
 # shellcheck disable=SC2086
 expect 0 "$WEFT" report $all -o page.html --title 'Digits & <more>'
 # shellcheck disable=SC2086
 "$WEFT" report $all -o - --title 'Digits & <more>' | cmp - page.html || die "two pages differ"
 for text in "What bounds it" "set 1: 3 models" "<td>concatenated</td>" "Roofline of the kernels on h100 (whole)" \
-    "memory: 3350 GB/s" "SLO headroom" "99 % of the answers within" "measured against their models" "Digits &amp; &lt;more&gt;"; do
+    "memory: 3350 GB/s" "SLO headroom" "99 % of the answers within" "measured against their models" \
+    "Kernels that take longest" "Measured / estimate" "Digits &amp; &lt;more&gt;"; do
     has page.html "$text"
 done
 cat >check.py <<'PY'
@@ -55,8 +58,8 @@ def check(page):
 
 root = check(open("page.html", encoding="utf-8").read())
 sections = [h.text for h in root.iter("h2")]
-assert sections == ["What bounds it, and what to do next", "Models and shared weights", "Merges", "Estimates", "Plan",
-                    "Simulation"], sections
+assert sections == ["What bounds it, and what to do next", "Models and shared weights", "Merges", "Estimates", "Measurements",
+                    "Plan", "Simulation"], sections
 
 # Members removed, of other kinds, huge, negative, markup.
 rand = random.Random(17)
@@ -71,7 +74,7 @@ def spots(value):
 
 
 refused = 0
-for name in ["compile.json", "estimate.json", "plan.json", "simulation.json"]:
+for name in ["compile.json", "estimate.json", "bench.json", "plan.json", "simulation.json"]:
     text = open(name, encoding="utf-8").read()
     for i in range(int(sys.argv[2])):
         value = json.loads(text)

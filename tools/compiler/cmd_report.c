@@ -1,4 +1,5 @@
-/* weft report: one page of HTML from bundles, compile reports, estimates, plans and simulations. */
+/* weft report: one page of HTML from bundles, compile reports, estimates, plans, simulations and
+ * measurements. */
 #include "tools/common/tools.h"
 #include "tools/compiler/inspect.h"
 #include "tools/report/page.h"
@@ -30,6 +31,11 @@ static bool is_simulation(const json_t *root)
     return has_format(root, "weft-simulation");
 }
 
+static bool is_bench(const json_t *root)
+{
+    return has_format(root, "weft-bench");
+}
+
 static bool is_compile_report(const json_t *root)
 {
     return json_is_array(json_object_get(root, "merges"));
@@ -46,6 +52,7 @@ static const struct {
     void (*add)(weft_page *page, const json_t *root);
 } kinds[] = {{is_plan, weft_page_add_plan},
              {is_simulation, weft_page_add_simulation},
+             {is_bench, weft_page_add_bench},
              {is_compile_report, weft_page_add_merges},
              {is_estimate, weft_page_add_estimate}};
 
@@ -68,9 +75,9 @@ static weft_err add_json(weft_page *page, const char *path, weft_diag *diag)
     json_decref(root);
     if (err != WEFT_ERR_OK)
         return weft_diag_error(diag, err, where,
-                               "is no plan (weft plan -o), simulation (weft simulate --format "
-                               "json), compile report (weft compile "
-                               "--report) or estimate (weft estimate --format json)");
+                               "is no plan (weft plan -o), compile report (weft compile "
+                               "--report), nor JSON of weft simulate, estimate or bench "
+                               "(--format json)");
     return err;
 }
 

@@ -36,6 +36,7 @@ void weft_page_add_merges(weft_page *page, const json_t *report);
 void weft_page_add_estimate(weft_page *page, const json_t *estimate);
 void weft_page_add_plan(weft_page *page, const json_t *plan);
 void weft_page_add_simulation(weft_page *page, const json_t *simulation);
+void weft_page_add_bench(weft_page *page, const json_t *bench);
 
 /* -- Parts of sections ------------------------------------------------------------------------ */
 
@@ -62,6 +63,10 @@ void weft_page_cell(weft_page *page, const char *fmt, ...) WEFT_PRINTF(2, 3);
 /* A part of 1 as a bar and as a number; `high`: it is drawn as a warning. NAN: not known. */
 void weft_page_meter(weft_page *page, double part, bool high);
 void weft_page_end_table(weft_page *page);
+
+/* Joint programs beside their models, as measured or as estimated: rows of `joint` and `expected`
+ * of a compile report. */
+void weft_page_put_joint(weft_page *page, const json_t *list, bool measured);
 
 /* Numbers as text in `buf` (WEFT_PAGE_NUMBER_MAX); return buf. NAN: "not known". */
 const char *weft_page_plain(double x, char *buf);

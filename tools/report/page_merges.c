@@ -93,8 +93,7 @@ static void draw_gains(weft_page *page, const json_t *merges)
     weft_chart_legend(page, (const char *const[]){"batch 1", "batch 8"}, 2);
 }
 
-/* Joint programs as measured, or else as estimated. */
-static void put_joint(weft_page *page, const json_t *list, bool measured)
+void weft_page_put_joint(weft_page *page, const json_t *list, bool measured)
 {
     weft_page_table(page,
                     measured ? "Joint programs, measured against their models"
@@ -171,8 +170,8 @@ void weft_page_add_merges(weft_page *page, const json_t *report)
                             "No two models have corresponding GEMMs: there is nothing to merge.");
     }
     if (json_array_size(measured) > 0)
-        put_joint(page, measured, true);
+        weft_page_put_joint(page, measured, true);
     else if (json_array_size(expected) > 0)
-        put_joint(page, expected, false);
+        weft_page_put_joint(page, expected, false);
     weft_page_close(page);
 }

@@ -199,17 +199,18 @@ void weft_page_add_simulation(weft_page *page, const json_t *simulation)
     double energy = weft_page_number(page, simulation, "energy_j");
     char a[WEFT_PAGE_NUMBER_MAX], b[WEFT_PAGE_NUMBER_MAX], c[WEFT_PAGE_NUMBER_MAX],
         d[WEFT_PAGE_NUMBER_MAX];
+    char joules[WEFT_PAGE_NUMBER_MAX + 4];
+    snprintf(joules, sizeof joules, "%s%s", weft_page_plain(energy, a), isnan(energy) ? "" : " J");
     weft_page_open(page, "Simulation");
     weft_page_paragraph(page,
                         "%s simulated: %s requests a second are answered within their SLOs, %s of "
                         "all are not; the slices are "
-                        "busy %s of the time. Energy: %s J.",
+                        "busy %s of the time. Energy: %s.",
                         weft_page_time(1e6 * weft_page_number(page, simulation, "simulated_s"), a),
                         weft_page_plain(weft_page_number(page, total, "goodput_per_s"), b),
                         weft_page_percent(weft_page_number(page, total, "violations"), c),
                         weft_page_percent(weft_page_number(page, simulation, "utilisation"), d),
-                        isnan(energy) ? "not known"
-                                      : weft_page_plain(energy, (char[WEFT_PAGE_NUMBER_MAX]){0}));
+                        joules);
     if (json_array_size(models) > 0) {
         draw_latencies(page, models);
         put_models(page, models);

@@ -4,6 +4,7 @@
  * processes that allocate or free memory meanwhile disturb it. */
 #include "tools/server/bench_gpu.h"
 
+#include "base/cpus.h"
 #include "tools/common/tools.h"
 
 #include <jansson.h>
@@ -12,17 +13,21 @@
 
 static const double least_energy_s = 0.2;
 
-void weft_bench_meter_open(weft_bench_meter *meter, const char *bundle_path, uint32_t ordinal)
+void weft_bench_meter_open(weft_bench_meter *meter, const char *bundle_path,
+                           const weft_engine_options *engine)
 {
     weft_bundle *bundle;
     *meter = (weft_bench_meter){0};
     if (weft_bundle_open(bundle_path, NULL, &bundle) != WEFT_ERR_OK)
         return; /* opening the engine reports the error */
     bool gpu = bundle->target && strncmp(bundle->target, "sm_", 3) == 0;
-    if (!gpu)
+    if (!gpu) {
         meter->device = "cpu";
+        snprintf(meter->slice, sizeof meter->slice, "%ucore",
+                 engine->threads ? engine->threads : weft_cpus_usable());
+    }
     weft_bundle_close(bundle);
-    if (!gpu || weft_meter_open(NULL, ordinal, NULL, &meter->gpu) != WEFT_ERR_OK)
+    if (!gpu || weft_meter_open(NULL, engine->gpu, NULL, &meter->gpu) != WEFT_ERR_OK)
         return;
     const weft_device_type *type = weft_meter_type(meter->gpu);
     meter->device = type ? type->name : NULL;
@@ -42,13 +47,13 @@ void weft_bench_meter_begin(weft_bench_meter *meter)
     meter->begin_ms = weft_tool_now_ms();
 }
 
-static const weft_cost *find_estimate(const weft_bundle_program *p, const char *device,
+static const weft_cost *find_estimate(const weft_bundle_program *p, const weft_bench_meter *meter,
                                       int64_t batch)
 {
-    for (size_t i = 0; device && i < p->profile.n; i++) {
+    for (size_t i = 0; meter->device && i < p->profile.n; i++) {
         const weft_profile_point *at = &p->profile.point[i];
-        if (strcmp(at->device, device) == 0 && at->slice[0] == '\0' && at->procs <= 1 &&
-            (int64_t)at->batch == batch)
+        if (strcmp(at->device, meter->device) == 0 && strcmp(at->slice, meter->slice) == 0 &&
+            at->procs <= 1 && (int64_t)at->batch == batch)
             return &at->cost;
     }
     return NULL;
@@ -58,8 +63,7 @@ void weft_bench_meter_end(weft_bench_meter *meter, const weft_bundle_program *pr
                           int64_t batch, size_t runs, double seconds, weft_bench_reading *out)
 {
     weft_meter_reading now;
-    *out =
-        (weft_bench_reading){-1, -1, -1, -1, -1, -1, find_estimate(program, meter->device, batch)};
+    *out = (weft_bench_reading){-1, -1, -1, -1, -1, -1, find_estimate(program, meter, batch)};
     if (!meter->gpu)
         return;
     weft_meter_read(meter->gpu, &now);

@@ -4,6 +4,7 @@
 
 #include "ir/bundle.h"
 #include "runtime/machine/machine.h"
+#include "runtime/runtime.h"
 
 struct json_t;
 
@@ -11,6 +12,7 @@ typedef struct weft_bench_meter {
     weft_meter *gpu;    /* NULL: the bundle is for CPUs, or the GPU gives no readings */
     double free_bytes;  /* memory in use by other processes when the meter was opened */
     const char *device; /* row of the device table; NULL: none */
+    char slice[16];     /* the part of it that the engine uses: "2core"; "": all of a GPU */
     weft_meter_reading begin;
     double begin_ms; /* time of the first reading */
 } weft_bench_meter;
@@ -25,8 +27,9 @@ typedef struct weft_bench_reading {
 } weft_bench_reading;
 
 /* Opens the meter; to be called before the engine is opened. A GPU without readings is no error.
- * `ordinal`: index of the GPU among the visible ones. */
-void weft_bench_meter_open(weft_bench_meter *meter, const char *bundle, uint32_t ordinal);
+ */
+void weft_bench_meter_open(weft_bench_meter *meter, const char *bundle,
+                           const weft_engine_options *engine);
 void weft_bench_meter_close(weft_bench_meter *meter);
 /* Brackets runs that take `seconds` in all. */
 void weft_bench_meter_begin(weft_bench_meter *meter);

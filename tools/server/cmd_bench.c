@@ -395,7 +395,8 @@ static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *re
                        weft_diag *diag)
 {
     if (o->json) {
-        json_t *root = json_pack("{s:O, s:O}", "results", list, "joint", joint);
+        json_t *root = json_pack("{s:s, s:i, s:s, s:O, s:O}", "format", "weft-bench", "version", 1,
+                                 "bundle", o->bundle, "results", list, "joint", joint);
         json_dumpf(root, stdout, JSON_INDENT(2) | JSON_SORT_KEYS);
         putchar('\n');
         json_decref(root);
@@ -412,7 +413,7 @@ static weft_err bench(const options *o, weft_diag *diag)
 {
     weft_engine *engine = NULL;
     weft_bench_meter meter;
-    weft_bench_meter_open(&meter, o->bundle, o->engine.gpu);
+    weft_bench_meter_open(&meter, o->bundle, &o->engine);
     weft_err opened = weft_engine_open(o->bundle, &o->engine, diag, &engine);
     if (opened != WEFT_ERR_OK) {
         weft_bench_meter_close(&meter);
@@ -437,8 +438,7 @@ static weft_err bench(const options *o, weft_diag *diag)
         err = bench_joint(o, engine, p, report, diag, joint);
     }
     if (err == WEFT_ERR_OK && !found)
-        err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->bundle},
-                              "has no model '%s'", o->model);
+        err = weft_bundle_refuse_model(bundle, o->model, (weft_where){.file = o->bundle}, diag);
     if (err == WEFT_ERR_OK)
         err = finish(o, list, joint, report, diag);
     json_decref(report);
