@@ -456,15 +456,17 @@ WEFT_MUST_USE weft_err weft_plan_explain(const weft_plan *plan, const weft_probl
                                          weft_arena *arena, weft_diag *diag, weft_explanation *out);
 
 typedef struct weft_draw_options {
-    bool color;     /* terminal only: ANSI colours */
-    uint32_t width; /* terminal only: columns; 0: 100 */
+    bool color;                  /* terminal only: ANSI colours */
+    uint32_t width;              /* terminal only: columns; 0: 100 */
+    const weft_demands *demands; /* SVG only: SLOs, for what latencies leave of them; NULL: none */
 } weft_draw_options;
 
 /* Draws the devices of a plan with MIG slots or shares, coloured by model. The text is owned by the
  * caller (free). */
 WEFT_MUST_USE weft_err weft_plan_draw_text(const weft_plan *plan, const weft_draw_options *options,
                                            char **out);
-WEFT_MUST_USE weft_err weft_plan_draw_svg(const weft_plan *plan, char **out);
+WEFT_MUST_USE weft_err weft_plan_draw_svg(const weft_plan *plan, const weft_draw_options *options,
+                                          char **out);
 
 /* -- Control -------------------------------------------------------------------------------- */
 

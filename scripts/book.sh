@@ -3,6 +3,7 @@
 #
 # usage: scripts/book.sh [FOLDER]        FOLDER gets the pages (build/book); begin with index.html
 #
+# WEFT: the command, of which a page of all verbs and tables is made (weft, if it is in PATH; else none).
 # Exit code 77: there is no cmark-gfm (apt-get install cmark-gfm).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -43,7 +44,7 @@ page() { # FILE
     title=$(sed -n 's/^# //p' "$1" | head -n 1)
     printf '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8" /><meta name="viewport" content="width=device-width" />'
     printf '<link rel="icon" href="data:," /><title>%s - Weft</title>\n<style>%s\npre{overflow-x:auto;background:var(--shade);padding:.75rem}\n' "$title" "$style"
-    printf 'table{display:block;overflow-x:auto}</style></head>\n<body><nav><a href="index.html">Contents</a></nav><main>\n'
+    printf 'table{display:block;overflow-x:auto}</style></head>\n<body><nav><a href="index.html">Contents</a>%s</nav><main>\n' "$more"
     cmark-gfm -e table -e autolink "$1" | while IFS= read -r line; do
         while [[ $line =~ href=\"([^\":#]+)(#[^\"]*)?\" ]]; do
             local whole=${BASH_REMATCH[0]} link=${BASH_REMATCH[1]} place=${BASH_REMATCH[2]} target
@@ -56,6 +57,10 @@ page() { # FILE
         done
         line=${line//href=:/href=\"}
         line=${line//title=:/title=\"}
+        while [[ $line =~ src=\"[^\"]*/?figures/ ]]; do # pictures lie in one folder
+            line=${line/"${BASH_REMATCH[0]}"/src=:figures/}
+        done
+        line=${line//src=:/src=\"}
         printf '%s\n' "$line"
     done | sed -E 's/((href|title)="[^":]*):/\1"/g' | add_places
     printf '</main></body></html>\n'
@@ -69,7 +74,35 @@ add_places() {
     } { print }'
 }
 
+# What the verbs take and the tables have, from the program that is made of them.
+commands() {
+    printf '# Commands\n\nThe texts of `weft VERB --help`, and the tables that `weft list` prints.\n'
+    "$weft" --help | sed -n 's/^  \([a-z][a-z]*\)  *.*/\1/p' | while IFS= read -r verb; do
+        printf '\n## weft %s\n\n```\n' "$verb"
+        "$weft" "$verb" --help
+        printf '```\n'
+    done
+    for table in gpus policies strategies passes ops drivers prices; do
+        printf '\n## weft list %s\n\n```\n' "$table"
+        "$weft" list "$table"
+        printf '```\n'
+    done
+}
+
+weft=${WEFT:-$(command -v weft || true)}
+more=
+if [ -n "$weft" ]; then
+    more=' &middot; <a href="commands.html">Commands</a>'
+    mkdir -p "$to/.made/docs"
+    commands >"$to/.made/docs/commands.md"
+fi
+mkdir -p "$to/figures"
+cp docs/figures/*.svg "$to/figures"
 for file in "${documents[@]}"; do
     page "$file" >"$to/$(page_of "$file")"
 done
-printf '%d pages in %s\n' "${#documents[@]}" "$to"
+if [ -n "$weft" ]; then
+    page "$to/.made/docs/commands.md" >"$to/commands.html"
+    rm -r "$to/.made"
+fi
+printf '%d pages in %s\n' "$(find "$to" -name '*.html' | wc -l)" "$to"

@@ -203,7 +203,8 @@ static void put_slice(const weft_serve_slice *slice, weft_buf *out)
     if (slice->name)
         weft_buf_put_xml(out, slice->name);
     else if (slice->n_cpu)
-        weft_buf_printf(out, "%u CPUs", slice->n_cpu);
+        for (uint32_t i = 0; i < slice->n_cpu; i++)
+            weft_buf_printf(out, "%s%u", i ? "," : "cpu ", slice->cpu[i]);
     else
         weft_buf_puts(out, "all CPUs");
 }

@@ -1,13 +1,22 @@
-/* Draws a plan as SVG: a row for each device, with its slices as boxes coloured by model, lines at
- * MIG slots, a tooltip for each box and a legend. Texts are escaped. Numbers have two decimals, so
- * equal plans give equal bytes. */
+/* Draws a plan as SVG: a row for each device, with its slices as boxes coloured by model, which
+ * carry their names, loads and what is left of the SLOs, lines at MIG slots, a tooltip for each box
+ * and a legend. Texts are escaped. Numbers have two decimals, so equal plans give equal bytes. */
 #include "scheduler/plan/draw_int.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LEFT = 130, WIDTH = 840, ROW = 36, BOX = 28, TOP = 46, LEGEND_COLUMNS = 4, LEGEND_ROW = 20 };
+enum {
+    LEFT = 130,
+    WIDTH = 840,
+    ROW = 62,
+    BOX = 54,
+    TOP = 46,
+    LINE = 15,
+    LEGEND_COLUMNS = 4,
+    LEGEND_ROW = 20
+};
 
 static const double letter = 6.6; /* width of a letter of 11 px */
 
@@ -40,28 +49,57 @@ static void put_title(weft_buf *buf, const weft_box *box)
     weft_buf_printf(buf, "</title>");
 }
 
-/* Writes as many letters of the name as fit in the box. */
-static void put_name(weft_buf *buf, const weft_box *box, double x, double y, double width)
+/* Writes as many letters of the line as fit in the box. */
+static void put_line(weft_buf *buf, char *text, int line, double x, double y, double width)
 {
-    char name[160];
     size_t room = width > 8 ? (size_t)((width - 8) / letter) : 0;
-    const weft_placement *p = box->place[0];
-    if (box->n_place > 1)
-        snprintf(name, sizeof name, "%.100s +%u", p->model, box->n_place - 1);
-    else if (p->procs > 1)
-        snprintf(name, sizeof name, "%.100s x%u", p->model, p->procs);
-    else
-        snprintf(name, sizeof name, "%.128s", p->model);
     if (room < 2)
         return;
-    if (strlen(name) > room)
-        name[room] = 0;
-    weft_buf_printf(buf, "<text x=\"%.2f\" y=\"%.2f\">", x + 4, y + BOX / 2.0 + 4);
-    weft_buf_put_xml(buf, name);
+    if (strlen(text) > room)
+        text[room] = 0;
+    weft_buf_printf(buf, "<text x=\"%.2f\" y=\"%.2f\">", x + 4, y + LINE * line);
+    weft_buf_put_xml(buf, text);
     weft_buf_printf(buf, "</text>");
 }
 
-static void put_device(weft_buf *buf, const weft_drawn_device *d, double y)
+/* The part of the SLO that the latency leaves; NAN: there is no SLO. */
+static double find_headroom(const weft_demands *demands, const weft_placement *p)
+{
+    for (size_t i = 0; demands && i < demands->n; i++)
+        if (strcmp(demands->at[i].model, p->model) == 0)
+            return demands->at[i].slo_us > 0 ? 1 - p->latency_us / demands->at[i].slo_us : NAN;
+    return NAN;
+}
+
+/* Three lines: models, slice and load, and what is left of the tightest SLO. */
+static void put_lines(weft_buf *buf, const weft_box *box, const weft_demands *demands, double x,
+                      double y, double width)
+{
+    char text[160];
+    const weft_placement *p = box->place[0];
+    double load = 0, headroom = NAN;
+    for (uint32_t i = 0; i < box->n_place; i++) {
+        const weft_placement *one = box->place[i];
+        load = one->capacity_per_s > 0 ? fmax(load, one->rate_per_s / one->capacity_per_s) : load;
+        headroom = fmin(headroom, find_headroom(demands, one)); /* ignores NAN */
+    }
+    if (box->n_place > 1)
+        snprintf(text, sizeof text, "%.100s +%u", p->model, box->n_place - 1);
+    else if (p->procs > 1)
+        snprintf(text, sizeof text, "%.100s x%u", p->model, p->procs);
+    else
+        snprintf(text, sizeof text, "%.128s", p->model);
+    put_line(buf, text, 1, x, y, width);
+    snprintf(text, sizeof text, "%.48s %.0f%%", p->slice[0] ? p->slice : "whole", 100 * load);
+    put_line(buf, text, 2, x, y, width);
+    if (isnan(headroom))
+        return;
+    snprintf(text, sizeof text, "headroom %.0f%%", 100 * headroom);
+    put_line(buf, text, 3, x, y, width);
+}
+
+static void put_device(weft_buf *buf, const weft_drawn_device *d, const weft_demands *demands,
+                       double y)
 {
     weft_buf_printf(buf, "<text x=\"8\" y=\"%.2f\" class=\"head\">", y + BOX / 2.0 + 4);
     weft_buf_put_xml(buf, d->type);
@@ -84,7 +122,7 @@ static void put_device(weft_buf *buf, const weft_drawn_device *d, double y)
         weft_buf_printf(buf, "\">");
         put_title(buf, box);
         weft_buf_printf(buf, "</rect>");
-        put_name(buf, box, x, y, width);
+        put_lines(buf, box, demands, x, y, width);
         weft_buf_printf(buf, "</g>\n");
     }
 }
@@ -107,7 +145,6 @@ static void put_legend(weft_buf *buf, const weft_drawing *d, double y)
 static void draw_svg(weft_buf *buf, const weft_plan *plan, const weft_drawing *d,
                      const weft_draw_options *options, weft_arena *arena)
 {
-    (void)options;
     (void)arena;
     double legend = TOP + (double)d->n_device * ROW + 12;
     uint32_t lines = (d->n_model + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
@@ -126,12 +163,12 @@ static void draw_svg(weft_buf *buf, const weft_plan *plan, const weft_drawing *d
     weft_buf_printf(buf, ": %u device%s, $%.2f/h, %.6g requests/s</text>\n", plan->gpus,
                     plan->gpus == 1 ? "" : "s", plan->cost_per_hour, plan->goodput_per_s);
     for (uint32_t i = 0; i < d->n_device; i++)
-        put_device(buf, &d->device[i], TOP + (double)i * ROW);
+        put_device(buf, &d->device[i], options->demands, TOP + (double)i * ROW);
     put_legend(buf, d, legend);
     weft_buf_printf(buf, "</svg>\n");
 }
 
-weft_err weft_plan_draw_svg(const weft_plan *plan, char **out)
+weft_err weft_plan_draw_svg(const weft_plan *plan, const weft_draw_options *options, char **out)
 {
-    return weft_drawing__write(plan, draw_svg, NULL, out);
+    return weft_drawing__write(plan, draw_svg, options, out);
 }

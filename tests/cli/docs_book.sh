@@ -1,11 +1,15 @@
 # The documents as a book: every page is there that a link leads to, with the place that it names; nothing is fetched.
 command -v cmark-gfm >/dev/null || skip "no cmark-gfm"
 find_python
+export WEFT
 expect 0 bash "$WEFT_SOURCE_DIR/scripts/book.sh" book
 empty err
-[ -f book/index.html ] && [ -f book/tutorial.html ] && [ -f book/passes_merge.html ] || die "$(ls book)"
+[ -f book/index.html ] && [ -f book/tutorial.html ] && [ -f book/passes_merge.html ] &&
+    [ -f book/commands.html ] || die "$(ls book)"
 cat >check.py <<'PY'
 import glob, html.parser, os
+
+figures = set()
 
 
 class Page(html.parser.HTMLParser):
@@ -16,7 +20,10 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         a = dict(attributes)
-        assert tag not in ("script", "iframe", "object", "embed") and "src" not in a, (tag, a)
+        assert tag not in ("script", "iframe", "object", "embed"), (tag, a)
+        if "src" in a:
+            assert tag == "img" and a["alt"] and os.path.isfile("book/" + a["src"]), a
+            figures.add(a["src"])
         if "href" in a:
             self.links.append(a["href"])
         if "id" in a:
@@ -33,6 +40,13 @@ for name, page in pages.items():
         assert (to or name) in pages, (name, link)
         assert not place or place in pages[to or name].ids, (name, link)
         links += 1
+assert len(figures) == 2, figures
+commands = open("book/commands.html", encoding="utf-8").read()
+assert all(text in commands for text in ("--merge-tolerance", "weft reconcile", "gemm", "h100")), "commands.html"
 assert len(pages) > 20 and links > 60, (len(pages), links)
 PY
 "$python" check.py || die "a link is wrong"
+# The figures are what the commands beside them draw; graphviz has its own ways in every version.
+expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" --rate digits=200x --rate digits-attn=100x \
+    --rate parity=80x --draw plan.svg
+cmp plan.svg "$WEFT_SOURCE_DIR/docs/figures/plan.svg" || die "docs/figures/plan.svg is another plan"

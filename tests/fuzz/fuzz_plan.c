@@ -55,7 +55,7 @@ static void draw(const weft_plan *plan)
     const weft_draw_options options = {.color = true, .width = 60};
     char *text = NULL, *svg = NULL;
     if (weft_plan_draw_text(plan, &options, &text) != WEFT_ERR_OK ||
-        weft_plan_draw_svg(plan, &svg) != WEFT_ERR_OK)
+        weft_plan_draw_svg(plan, &options, &svg) != WEFT_ERR_OK)
         abort();
     free(text);
     free(svg);

@@ -400,7 +400,7 @@ static void test_explain__svg_escapes_texts(void **state)
     weft_plan plan = {.policy = "<script>", .at = at, .n = 1, .gpus = 1};
     char *svg;
     (void)state;
-    assert_int_equal(weft_plan_draw_svg(&plan, &svg), WEFT_ERR_OK);
+    assert_int_equal(weft_plan_draw_svg(&plan, &(weft_draw_options){0}, &svg), WEFT_ERR_OK);
     assert_null(strstr(svg, "<script>"));
     assert_non_null(strstr(svg, "&lt;script&gt;: 1 device, "));
     assert_non_null(strstr(svg, "&lt;&quot;&amp;?&gt; 0</text>"));

@@ -31,14 +31,15 @@ static weft_err write_plan(const char *path, const weft_plan_inputs *in, const w
 }
 
 /* Draws to standard output (--draw terminal) or to a file that ends in .svg. */
-static weft_err draw_plan(const char *where, const weft_plan *plan, weft_diag *diag)
+static weft_err draw_plan(const char *where, const weft_plan_inputs *in, const weft_plan *plan,
+                          weft_diag *diag)
 {
     char *text = NULL;
+    weft_draw_options options = {.color = weft_tool_has_color(stdout), .demands = &in->demands};
     if (strcmp(where, "terminal") != 0) {
-        WEFT_TRY(weft_plan_draw_svg(plan, &text));
+        WEFT_TRY(weft_plan_draw_svg(plan, &options, &text));
         return write_text(where, text, "", diag);
     }
-    weft_draw_options options = {.color = weft_tool_has_color(stdout)};
     WEFT_TRY(weft_plan_draw_text(plan, &options, &text));
     return write_text("-", text, "", diag);
 }
@@ -57,7 +58,7 @@ static weft_err check_file(const weft_plan_options *o, weft_plan_inputs *in, wef
     weft_err err = weft_plan_check(&plan, &in->problem, diag);
     *differs = err == WEFT_ERR_INPUT;
     if (o->draw)
-        WEFT_TRY(draw_plan(o->draw, &plan, diag));
+        WEFT_TRY(draw_plan(o->draw, in, &plan, diag));
     if (o->json)
         weft_tool_plan_print_check(&plan, diag, err == WEFT_ERR_OK);
     else if (err == WEFT_ERR_OK)
@@ -124,7 +125,7 @@ static weft_err make_plan(const weft_plan_options *o, weft_plan_inputs *in, weft
     if (o->output)
         WEFT_TRY(write_plan(o->output, in, &plan, diag));
     if (o->draw)
-        WEFT_TRY(draw_plan(o->draw, &plan, diag));
+        WEFT_TRY(draw_plan(o->draw, in, &plan, diag));
     if (o->output && strcmp(o->output, "-") != 0 && !printed && !o->quiet) {
         printf("%s: %zu models in %zu placements\n", o->output, in->demands.n, plan.n);
         weft_tool_plan_print_head(&plan, &in->problem, arena);
@@ -207,7 +208,7 @@ static int take_policy(void *at, const weft_verb *verb, char *arg)
     *(const char **)at = arg;
     if (weft_policy_find(arg))
         return 0;
-    return weft_tool_usage(verb, "no policy '%s'; `weft list policies` names them", arg);
+    return weft_tool_no_policy(verb, arg);
 }
 
 static int take_picture(void *at, const weft_verb *verb, char *arg)
