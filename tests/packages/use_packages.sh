@@ -64,7 +64,9 @@ cmake -S project -B built >log && cmake --build built >>log 2>&1 || { cat log; d
 built/classify built/digits.weft digits_cnn <images.f32 | cmp - want
 
 say "Python"
-python3 - "$examples" <<'PY'
+examples_kept=$PWD/examples
+cp -r "$examples" "$examples_kept"
+cat >try_python.py <<'PY'
 import sys
 import numpy as np
 import weft
@@ -76,10 +78,22 @@ right = bundle.run("digits_cnn", {"image": x})["logits"].argmax(1) == y.reshape(
 print(f"weft {weft.__version__}: {right.mean():.3f} of {len(x)} digits are recognised")
 assert right.mean() > 0.9
 assert weft.plan(f"{examples}/digits.yaml", f"{examples}/fleet.yaml")["placements"]
+print(weft.__file__)
 PY
+python3 try_python.py "$examples_kept"
+
+apt-get purge -q -y weft-runtime weft-server libweft1 libweft-dev python3-weft weft >log 2>&1 || die "purge"
+for wheel in "$debs"/weft-*.whl; do
+    [ -e "$wheel" ] || continue
+    say "the wheel in a virtual environment, beside the shared libraries that it names"
+    install python3-venv
+    python3 -m venv --system-site-packages venv
+    venv/bin/python -m pip install --quiet --no-index --no-deps "$wheel"
+    venv/bin/python try_python.py "$examples_kept"
+    venv/bin/weft --version
+done
 
 say "nothing is left behind"
-apt-get purge -q -y weft weft-runtime weft-server libweft1 libweft-dev python3-weft >log 2>&1 || die "purge"
 left=$(find / -xdev \( -path /proc -o -path /tmp -o -path "$debs" -o -path /var/log -o -path /var/cache -o \
     -path /var/lib/apt -o -path /var/lib/weft \) -prune -o -name '*weft*' -print)
 [ -z "$left" ] || die "left: $left"
