@@ -248,8 +248,8 @@ class _Runner:
             if own is not None:
                 out[i].data = _address(own)
             result.append(own)
-        error = ErrorText()
-        if all(a is not None for a in result):
+        error = _error()
+        if None not in sizes.shapes or all(a is not None for a in result):
             if lib.weft_run(self._handle, arrays, len(arrays), out, len(out), error):
                 raise _fail(error)
             return result
@@ -268,6 +268,18 @@ class _Runner:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(1, "weft")
         return self._worker.submit(call, *arguments)
+
+
+_own = threading.local()
+
+
+def _error() -> ErrorText:
+    """One of the thread, for calls that are often made: it is read before the thread's next call."""
+    try:
+        return _own.error
+    except AttributeError:
+        _own.error = ErrorText()
+        return _own.error
 
 
 class _Sizes:
@@ -310,6 +322,11 @@ def _by_name(ports: Sequence[Tensor], values: Mapping[str, Any], what: str, mode
     """Values in the order of the model's ports."""
     if what == "output" and not values:
         return [None] * len(ports)
+    if what == "input" and len(values) == len(ports):
+        try:
+            return [values[t.name] for t in ports]
+        except KeyError:
+            pass  # said below
     known = {t.name for t in ports}
     for name in values:
         if name not in known:

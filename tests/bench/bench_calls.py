@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""What a call costs beside the work: a model of one Relu on one float, one thread, by the C API (bench_call), the
-Python package, and onnxruntime in Python; medians of alternating rounds.
+"""What a call costs beside the work: a model of one Relu on one float, one thread, by the session that the command has,
+the C API (bench_call) and the Python package, and by onnxruntime's C API (bench_call_ort) and Python; medians of
+alternating rounds.
 
 usage: bench_calls.py BUILD-FOLDER [ROUNDS]
 """
+import glob
+import json
 import os
 import statistics
 import subprocess
@@ -48,8 +51,19 @@ with tempfile.TemporaryDirectory() as folder:
     x, out = np.ones(1, "f4"), np.empty(1, "f4")
     inputs, outputs = {"x": x}, {"y": out}
     program = os.path.join(build, "tests", "bench", "bench_call")
-    rows = {"C API": lambda: float(subprocess.run([program, bundle, str(RUNS)], capture_output=True, text=True,
-                                                  check=True).stdout.split()[0]),
+    library = glob.glob(os.path.join(os.path.dirname(onnxruntime.__file__), "capi", "libonnxruntime.so.*"))[0]
+
+    def output(*command):
+        return subprocess.run([*command, str(RUNS)], capture_output=True, text=True, check=True).stdout
+
+    def bench():
+        text = subprocess.run([os.environ["WEFT_COMMAND"], "bench", bundle, "--threads", "1", "--time", "0.05",
+                               "--format", "json"], capture_output=True, text=True, check=True).stdout
+        return 1e3 * json.loads(text)["results"][0]["median_ms"]
+
+    rows = {"weft bench": bench,
+            "C API": lambda: float(output(program, bundle).split()[0]),
+            "onnxruntime's C API": lambda: float(output(program + "_ort", library, model).split()[0]),
             "Python": lambda: median_us(lambda: session.run(inputs)),
             "Python, own outputs": lambda: median_us(lambda: session.run(inputs, outputs)),
             "onnxruntime in Python": lambda: median_us(lambda: other.run(None, inputs))}
