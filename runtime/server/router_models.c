@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -242,6 +243,19 @@ static bool has_face(const weft_bundle *bundle, const char *name, bool by_reques
     return false;
 }
 
+/* A bundle for CPUs on slices of GPUs is no error: a plan may be tried on CPUs. */
+static void check_target(const weft_bundle *b, const weft_serve_options *options, const char *path)
+{
+    char why[128];
+    if (!options->n_slice || !options->slice[0].gpu || strncmp(b->target, "sm_", 3) == 0)
+        return;
+    snprintf(why, sizeof why,
+             "is compiled for %.40s: its models do not run on the GPUs of the plan",
+             *b->target ? b->target : "cpu");
+    WEFT_LOG(WEFT_LOG_WARN, "bundle_for_cpu", {.key = "path", .text = path},
+             {.key = "why", .text = why});
+}
+
 static weft_err count_memory(router_bundle *b)
 {
     uint32_t *marked = calloc(b->bundle->n_weight + 1, sizeof *marked);
@@ -272,8 +286,10 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, const weft_serv
         err = weft_signature_require(b->fd, from->folder, b->path, keys, diag);
     if (err == WEFT_ERR_OK)
         err = weft_bundle_open_fd(b->fd, b->path, diag, &b->bundle);
-    if (err == WEFT_ERR_OK)
+    if (err == WEFT_ERR_OK) {
+        check_target(b->bundle, options, b->path);
         err = count_memory(b);
+    }
     if (err == WEFT_ERR_OK && from->identity && from->identity != b->bundle->identity)
         err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},
                               "has other contents than the bundle that was loaded from there");

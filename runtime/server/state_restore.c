@@ -10,14 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether the file is signed, where that is required. What is served then is checked again. */
-static weft_err check_signature(const weft_serve_bundle *b, const char *keys, weft_diag *diag)
+/* Opens a bundle that is signed, where that is required. What is served then is checked again. */
+static weft_err open_bundle(const weft_serve_bundle *b, const char *keys, weft_diag *diag,
+                            weft_bundle **out)
 {
     int fd;
-    if (!keys)
-        return WEFT_ERR_OK;
     WEFT_TRY(weft_file_open(b->path, diag, &fd));
-    weft_err err = weft_signature_require(fd, NULL, b->path, keys, diag);
+    weft_err err = keys ? weft_signature_require(fd, NULL, b->path, keys, diag) : WEFT_ERR_OK;
+    if (err == WEFT_ERR_OK)
+        err = weft_bundle_open_fd(fd, b->path, diag, out);
     close(fd);
     return err;
 }
@@ -26,8 +27,7 @@ static weft_err check_signature(const weft_serve_bundle *b, const char *keys, we
 static weft_err check_bundle(const weft_serve_bundle *b, const char *keys, weft_diag *diag)
 {
     weft_bundle *bundle;
-    WEFT_TRY(check_signature(b, keys, diag));
-    WEFT_TRY(weft_bundle_open(b->path, diag, &bundle));
+    WEFT_TRY(open_bundle(b, keys, diag, &bundle));
     weft_err err = bundle->identity == b->identity
                        ? WEFT_ERR_OK
                        : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = b->path},

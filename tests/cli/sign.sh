@@ -49,6 +49,11 @@ expect 2 "$WEFT" sign digits.weft --key a.pem --check a.pub
 # Required by serve, at its start and later.
 expect 1 "$WEFT" serve none.weft --http 0 --grpc off --metrics off --require-signature a.pub
 has err "has no signature"
+# Nothing is parsed before the signature is right, neither of a new bundle nor of one of a state.
+head -c 5000 none.weft >half.weft
+expect 1 "$WEFT" serve half.weft --http 0 --grpc off --metrics off --require-signature a.pub
+has err "has no signature"
+lacks err "bundle is"
 mkdir -p models/digits/1
 cp "$examples/digits_cnn.onnx" models/digits/1/model.onnx
 printf 'name: "digits"\nplatform: "onnxruntime_onnx"\nmax_batch_size: 8\n' >models/digits/config.pbtxt

@@ -1,7 +1,6 @@
 /* weft serve: serves a bundle by the Open Inference Protocol. */
 #include "base/file.h"
 #include "base/num.h"
-#include "ir/bundle.h"
 #include "runtime/server/server.h"
 #include "tools/server/serve_follow.h"
 #include "tools/server/serve_repository.h"
@@ -282,22 +281,6 @@ static void on_ready(void *user, int http_port, int grpc_port, int metrics_port,
     fflush(stdout);
 }
 
-/* Warns of a bundle for CPUs on slices of GPUs. It is no error: a plan may be tried on CPUs. */
-static weft_err check_target(const options *o, const weft_slices *slices, weft_diag *diag)
-{
-    for (uint32_t i = 0; i < o->serve.n_bundle; i++) {
-        weft_bundle *bundle;
-        WEFT_TRY(weft_bundle_open(o->bundle[i].path, diag, &bundle));
-        const char *target = bundle->target && *bundle->target ? bundle->target : "cpu";
-        if (slices->n && slices->at[0].gpu && strncmp(target, "sm_", 3) != 0)
-            weft_diag_warn(diag, (weft_where){.file = o->bundle[i].path},
-                           "is compiled for %s: its models do not run on the GPUs of the plan",
-                           target);
-        weft_bundle_close(bundle);
-    }
-    return WEFT_ERR_OK;
-}
-
 static weft_err make_slices(void *user, const weft_plan *plan, weft_arena *arena, weft_diag *diag,
                             const weft_serve_slice **out, uint32_t *out_n)
 {
@@ -376,8 +359,6 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
         o->serve.control.make_slices = make_slices;
         o->serve.control.user = &o->cut;
     }
-    if (err == WEFT_ERR_OK)
-        err = check_target(o, &slices, diag);
     if (err == WEFT_ERR_OK) {
         /* Warnings are printed before the server starts, not when it ends. */
         weft_tool_report(diag, err);
