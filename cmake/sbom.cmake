@@ -8,6 +8,8 @@ set(sbom_rows
   "CBC|${CBC_VERSION}|EPL-1.0|libCbcSolver libClp"
   "OpenSSL|${OPENSSL_VERSION}|Apache-2.0|libssl libcrypto"
   "nghttp2|${NGHTTP2_VERSION}|MIT|libnghttp2"
+  "libcurl|${CURL_VERSION}|curl|libcurl"
+  "zstd|${ZSTD_VERSION}|BSD-3-Clause|libzstd"
   "zlib|${ZLIB_VERSION}|Zlib|libz"
   "protobuf-c|${PROTOBUF_C_VERSION}|BSD-2-Clause|libprotobuf-c"
   "xxHash|${XXHASH_VERSION}|BSD-2-Clause|libxxhash"

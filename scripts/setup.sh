@@ -10,6 +10,8 @@ packages=(
     libprotobuf-c-dev protobuf-c-compiler libonnx-dev libdnnl-dev libigraph-dev coinor-libcbc-dev
     # libraries: server, set files, hashes, compression
     libnghttp2-dev libssl-dev libjansson-dev libcyaml-dev libyaml-dev libxxhash-dev zlib1g-dev
+    # libraries: transfer of bundles
+    libcurl4-openssl-dev libzstd-dev
     # tests: unit tests, conformance data, second compiler, fuzzing, lint
     libcmocka-dev libonnx-testdata clang clang-format libclang-rt-14-dev valgrind
     # checkers of what `weft export` writes (kubectl, where there is one, is used too)

@@ -60,6 +60,8 @@ has "run.$made.json" '"agrees": true'
 expect 4 "$WEFT" run digits.weft --model digits --input image=@x.npy --expect logits=@x.npy --format json
 mv out run.differs.json
 json doctor "$WEFT" doctor --format json
+json push "$WEFT" push digits.weft store --tag now --format json
+json pull "$WEFT" pull store now -o pulled.weft --format json
 json verify "$WEFT" verify "$examples/digits_cnn.onnx" --format json
 expect 4 "$WEFT" verify "$examples/digits_cnn.onnx" --driver cpu --tolerance 0 --format json
 mv out verify.differs.json

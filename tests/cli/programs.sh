@@ -4,7 +4,7 @@
 built=$(dirname "$WEFT")
 mkdir -p usr/bin usr/libexec/weft other
 cp "$WEFT" usr/bin/weft
-for program in compiler planner server; do
+for program in compiler planner server transfer; do
     cp "$built/weft-$program" usr/libexec/weft/
 done
 expect 0 usr/bin/weft list drivers

@@ -26,6 +26,7 @@ allowed() {
         esac
         ;;
     scheduler) case "$header" in base/* | ir/cost.h | ir/bundle.h) return 0 ;; esac ;;
+    store) case "$header" in base/* | ops/* | ir/cost.h | ir/bundle.h) return 0 ;; esac ;;
     runtime)
         case "$header" in
         base/* | ops/* | ir/cost.h | ir/bundle.h | scheduler/scheduler.h) return 0 ;;
@@ -76,6 +77,7 @@ rooms_below() {
     tools/compiler) echo common profile report ;;
     tools/planner) echo common profile ;;
     tools/server) echo common doctor ;;
+    tools/transfer) echo common ;;
     codegen/cuda) echo ;;
     esac
 }
@@ -95,7 +97,9 @@ room_allowed() {
 owners_of() {
     case "$1" in
     onnx/onnx.pb-c.h) echo frontend ;;
-    dnnl.h | dnnl_*.h | nghttp2/* | openssl/*) echo runtime ;;
+    dnnl.h | dnnl_*.h | nghttp2/*) echo runtime ;;
+    openssl/*) echo runtime store ;;
+    curl/* | zstd.h) echo store ;;
     cuda*.h | cudnn*.h | nvrtc*.h) echo runtime codegen ;;
     igraph.h | igraph/*) echo passes/merge/igraph_adapter.c ;;
     coin/*) echo scheduler ;;
@@ -109,6 +113,7 @@ check_room() { # FILE LINE HEADER
     # What a program links decides what its room may include.
     case "$room:${3%%/*}" in
     tools/server:frontend | tools/server:passes | tools/server:codegen | tools/server:estimator | \
+        tools/transfer:frontend | tools/transfer:passes | tools/transfer:codegen | tools/transfer:estimator | \
         tools/doctor:frontend | tools/doctor:passes | tools/doctor:codegen | tools/doctor:estimator | \
         tools/planner:codegen | tools/planner:runtime | \
         tools/common:frontend | tools/common:passes | tools/common:codegen | tools/common:estimator | \

@@ -19,13 +19,14 @@ allowed() {
     weft-compiler) list='libigraph libxxhash libcyaml libyaml-0 libprotobuf-c libdnnl libgomp libjansson' ;;
     weft-planner) list='libCbcSolver libCbc libClp libprotobuf-c libjansson libxxhash libcyaml libyaml-0' ;;
     weft-server) list='libxxhash libcyaml libyaml-0 libjansson libprotobuf-c libdnnl libgomp libnghttp2 libssl libcrypto libz' ;;
+    weft-transfer) list='libcurl libzstd libcrypto libjansson libprotobuf-c libxxhash' ;;
     esac
     case " $common $list " in *" $library "*) return 0 ;; esac
     return 1
 }
 
 found=0
-for program in weft weft-compiler weft-planner weft-server; do
+for program in weft weft-compiler weft-planner weft-server weft-transfer; do
     [ -x "$build/$program" ] || continue
     found=$((found + 1))
     while read -r library; do

@@ -18,7 +18,7 @@ jq -e '.spdxVersion == "SPDX-2.3" and .dataLicense == "CC0-1.0" and .SPDXID == "
 # Libraries of the compiler and of sanitizers are no part of Weft.
 system=' libc libm libgcc_s libstdc++ ld-linux-x86-64 ld-linux-aarch64 libasan libubsan libtsan libclang_rt '
 listed=$(jq -r '.packages[1:][].comment' "$sbom" | tr -s ' ' '\n' | LC_ALL=C sort)
-needed=$(for program in weft weft-compiler weft-planner weft-server libweft.so.1; do
+needed=$(for program in weft weft-compiler weft-planner weft-server weft-transfer libweft.so.1; do
     [ ! -e "$build/$program" ] ||
         readelf -d "$build/$program" | sed -nE 's/.*\(NEEDED\).*\[([^]]*)\.so.*/\1/p'
 done | LC_ALL=C sort -u)

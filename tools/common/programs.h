@@ -1,6 +1,7 @@
 /* The programs of Weft. `weft` is the command that users type; it replaces itself by the program
- * that has the verb: weft-compiler, weft-planner or weft-server (verbs.def). Each is a program of
- * its own so that it links, and is distributed with, only the libraries that it needs (see NOTICE).
+ * that has the verb: weft-compiler, weft-planner, weft-server or weft-transfer (verbs.def). Each is
+ * a program of its own so that it links, and is distributed with, only the libraries that it needs
+ * (see NOTICE).
  */
 #ifndef WEFT_TOOLS_PROGRAMS_H
 #define WEFT_TOOLS_PROGRAMS_H

@@ -9,6 +9,7 @@
 static const weft_verb *const verbs[] = {
 #define VERB_compiler(name) &weft_verb_##name,
 #define VERB_planner(name)
+#define VERB_transfer(name)
 #define VERB_server(name)
 #define VERB(name, program, brief) VERB_##program(name)
 #include "tools/verbs.def"

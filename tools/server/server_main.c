@@ -7,6 +7,7 @@
 static const weft_verb *const verbs[] = {
 #define VERB_compiler(name)
 #define VERB_planner(name)
+#define VERB_transfer(name)
 #define VERB_server(name)          &weft_verb_##name,
 #define VERB(name, program, brief) VERB_##program(name)
 #include "tools/verbs.def"
