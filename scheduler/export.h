@@ -26,11 +26,15 @@ typedef struct weft_export_options {
     const char *image;                  /* container image [weft:latest] */
     const char *claim;                  /* volume claim that contains the bundle [weft-models] */
     const char *bundle_image; /* image that contains the bundle, by digest; NULL: `claim` does */
-    const char *queue;        /* Kueue's queue of the workers; NULL: none */
-    bool in_place;            /* an update ends a worker before it starts the next */
-    const char *name;         /* prefix of all names, a DNS label [weft] */
-    uint32_t port;            /* HTTP port of the first worker of a node [8000] */
-    uint32_t gpus_per_node;   /* [8] */
+    /* Store from which workers get the bundle before they start, and its digest, sha256:HEX; NULL:
+     * the bundle gets there in another way. With it `bundle` is [/srv/weft/HEX.weft], of 16 digits,
+     * and there is no claim unless `claim` names one. */
+    const char *store, *digest;
+    const char *queue;      /* Kueue's queue of the workers; NULL: none */
+    bool in_place;          /* an update ends a worker before it starts the next */
+    const char *name;       /* prefix of all names, a DNS label [weft] */
+    uint32_t port;          /* HTTP port of the first worker of a node [8000] */
+    uint32_t gpus_per_node; /* [8] */
     /* Lines "NODE ADDRESS": where the workers of a node listen [its name]. `nodes` is the text of
      * the file that messages call nodes_path. */
     const char *nodes, *nodes_path;

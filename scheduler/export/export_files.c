@@ -126,3 +126,15 @@ const char *weft_export__command(const export_ctx *ctx, const export_worker *w, 
                              ctx->o.weft, ctx->o.bundle, ctx->o.config, w->name, address, w->port,
                              w->port + 1, w->port + 2);
 }
+
+const char *weft_export__bundle_folder(const export_ctx *ctx)
+{
+    const char *slash = strrchr(ctx->o.bundle, '/');
+    return weft_arena_strndup(ctx->arena, ctx->o.bundle, (size_t)(slash - ctx->o.bundle));
+}
+
+const char *weft_export__pull(const export_ctx *ctx)
+{
+    return weft_arena_printf(ctx->arena, "%s pull %s %s -o %s --have %s", ctx->o.weft, ctx->o.store,
+                             ctx->o.digest, ctx->o.bundle, weft_export__bundle_folder(ctx));
+}

@@ -149,6 +149,10 @@ uint64_t weft_export__memory_mib(const export_worker *w);
 /* Memory that a worker asks for, MiB: on CPUs its limit, on GPUs memory of the host. 0: unknown. */
 uint64_t weft_export__request_mib(const export_worker *w);
 /* "PROGRAM serve BUNDLE PLAN --address A --http P --grpc P --metrics P" */
+/* The command that gets the bundle from the store; with --store. */
+const char *weft_export__pull(const export_ctx *ctx);
+/* Folder of the bundle. */
+const char *weft_export__bundle_folder(const export_ctx *ctx);
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w,
                                  const char *address);
 

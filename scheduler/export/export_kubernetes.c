@@ -13,8 +13,8 @@
  *   monitor/             a PodMonitor, apart because most clusters do not have this kind
  *
  * Nodes must have the label weft/device-type. The bundle is on a volume claim or in an image, which
- * is mounted read-only at the folder of the bundle. Probes ask a port of their own (--health),
- * which is answered under any load and needs no key. */
+ * is mounted read-only at the folder of the bundle, or an init container gets it from a store.
+ * Probes ask a port of their own (--health), which is answered under any load and needs no key. */
 #include "scheduler/export/yaml_words.h"
 
 #include "base/hash.h"
@@ -187,6 +187,30 @@ static void write_service(weft_export_yaml *y, const export_ctx *ctx, const char
     end_map(y);
 }
 
+static void write_port(weft_export_yaml *y, const char *protocol, int64_t port)
+{
+    weft_export_yaml__map(y);
+    put(y, "protocol", protocol);
+    put_number(y, "port", port);
+    end_map(y);
+}
+
+/* What gets the bundle asks for names, and on the port of the store. */
+static void write_egress(weft_export_yaml *y, const char *url)
+{
+    const char *host = strstr(url, "://") + 3, *at = host + strcspn(host, ":/");
+    int64_t port = *at == ':' ? strtol(at + 1, NULL, 10) : url[4] == 's' ? 443 : 80;
+    open_seq(y, "egress");
+    weft_export_yaml__map(y);
+    open_seq(y, "ports");
+    write_port(y, "UDP", 53);
+    write_port(y, "TCP", 53);
+    write_port(y, "TCP", port);
+    end_seq(y);
+    end_map(y);
+    end_seq(y);
+}
+
 /* Workers are asked on their ports and ask nobody. Probes come from the node, which no policy keeps
  * out. */
 static weft_err add_network_policy(export_ctx *ctx)
@@ -215,6 +239,8 @@ static weft_err add_network_policy(export_ctx *ctx)
     end_seq(&y);
     end_map(&y);
     end_seq(&y);
+    if (ctx->o.store)
+        write_egress(&y, ctx->o.store);
     end_map(&y);
     end_map(&y);
     return add_file(ctx, &y, "services/network-policy.yaml");
@@ -369,6 +395,45 @@ static void write_arguments(weft_export_yaml *y, const export_ctx *ctx, const ch
     end_seq(y);
 }
 
+static void write_models_mount(weft_export_yaml *y, const export_ctx *ctx, bool read_only)
+{
+    weft_export_yaml__map(y);
+    put(y, "name", "models");
+    put(y, "mountPath", weft_export__bundle_folder(ctx));
+    if (read_only)
+        put_bool(y, "readOnly", true);
+    end_map(y);
+}
+
+/* Gets the bundle from the store. Pods of one claim wait for the first, and then have it. */
+static void write_init_container(weft_export_yaml *y, const export_ctx *ctx)
+{
+    const char *const argument[] = {"pull",
+                                    ctx->o.store,
+                                    ctx->o.digest,
+                                    "-o",
+                                    ctx->o.bundle,
+                                    "--have",
+                                    weft_export__bundle_folder(ctx)};
+    open_seq(y, "initContainers");
+    weft_export_yaml__map(y);
+    put(y, "name", "bundle");
+    put(y, "image", ctx->o.image);
+    open_seq(y, "command");
+    weft_export_yaml__text(y, ctx->o.weft);
+    end_seq(y);
+    open_seq(y, "args");
+    for (size_t i = 0; i < sizeof argument / sizeof argument[0]; i++)
+        weft_export_yaml__text(y, argument[i]);
+    end_seq(y);
+    write_security(y);
+    open_seq(y, "volumeMounts");
+    write_models_mount(y, ctx, false);
+    end_seq(y);
+    end_map(y);
+    end_seq(y);
+}
+
 static void write_container(weft_export_yaml *y, const export_ctx *ctx, const export_worker *w,
                             style how, const char *bundle, const uint32_t *port)
 {
@@ -399,14 +464,8 @@ static void write_container(weft_export_yaml *y, const export_ctx *ctx, const ex
     write_lifecycle(y);
     write_security(y);
     open_seq(y, "volumeMounts");
-    if (how != STYLE_KSERVE) {
-        const char *slash = strrchr(bundle, '/');
-        weft_export_yaml__map(y);
-        put(y, "name", "models");
-        put(y, "mountPath", weft_arena_strndup(ctx->arena, bundle, (size_t)(slash - bundle)));
-        put_bool(y, "readOnly", true);
-        end_map(y);
-    }
+    if (how != STYLE_KSERVE)
+        write_models_mount(y, ctx, true);
     weft_export_yaml__map(y);
     put(y, "name", "plan");
     put(y, "mountPath", plan_folder);
@@ -429,10 +488,14 @@ static void write_bundle_volume(weft_export_yaml *y, const export_ctx *ctx)
         open_map(y, "image");
         put(y, "reference", ctx->o.bundle_image);
         put(y, "pullPolicy", "IfNotPresent");
-    } else {
+    } else if (ctx->o.claim) {
         open_map(y, "persistentVolumeClaim");
         put(y, "claimName", ctx->o.claim);
-        put_bool(y, "readOnly", true);
+        if (!ctx->o.store)
+            put_bool(y, "readOnly", true);
+    } else {
+        open_map(y, "emptyDir");
+        put(y, "medium", "");
     }
     end_map(y);
     end_map(y);
@@ -501,6 +564,10 @@ static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_w
     open_map(y, "securityContext");
     put_bool(y, "runAsNonRoot", true);
     put_number(y, "runAsUser", 1000);
+    if (ctx->o.store) {
+        put_number(y, "fsGroup", 1000); /* the claim can be written */
+        put(y, "fsGroupChangePolicy", "OnRootMismatch");
+    }
     open_map(y, "seccompProfile");
     put(y, "type", "RuntimeDefault");
     end_map(y);
@@ -508,6 +575,8 @@ static void write_pod(weft_export_yaml *y, const export_ctx *ctx, const export_w
     put_bool(y, "automountServiceAccountToken", false);
     if (how == STYLE_DRA)
         write_claims(y, ctx, w);
+    if (ctx->o.store)
+        write_init_container(y, ctx);
     open_seq(y, "containers");
     write_container(y, ctx, w, how, ctx->o.bundle, port);
     end_seq(y);
@@ -741,6 +810,8 @@ weft_err weft_export__kubernetes(export_ctx *ctx)
     static const char *const plugin[] = {"../base", "../services", "deployments.yaml"};
     static const char *const dra[] = {"../base", "../services", "deployments.yaml", "claims.yaml"};
     bool claims = false;
+    if (ctx->o.store && ctx->o.store[0] == '/')
+        return weft_export__fail(ctx, "store", "of pods must be a URL, not", ctx->o.store);
     for (uint32_t i = 0; i < ctx->n_group; i++)
         if (strlen(ctx->worker[ctx->group[i].first].plan) > 1000000)
             return weft_diag_error(ctx->diag, WEFT_ERR_UNSUP, (weft_where){0},
@@ -754,5 +825,6 @@ weft_err weft_export__kubernetes(export_ctx *ctx)
     WEFT_TRY(add_claims(ctx, &claims));
     WEFT_TRY(add_deployments(ctx, "dra/deployments.yaml", STYLE_DRA));
     WEFT_TRY(add_kustomization(ctx, "dra/", dra, claims ? 4 : 3));
-    return add_kserve(ctx);
+    /* KServe brings models itself, and knows no stores. */
+    return ctx->o.store ? WEFT_ERR_OK : add_kserve(ctx);
 }

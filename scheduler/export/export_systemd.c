@@ -5,6 +5,9 @@
  * writes CONFIG/devices/WORKER.env with CUDA_VISIBLE_DEVICES NODE/plans/WORKER.json plan of the
  * worker, for CONFIG/plans
  *
+ * With a store, NODE/NAME-bundle-HEX.service gets the bundle before the workers of the node start;
+ * another bundle is another service, so that a worker that starts again waits for it.
+ *
  * A worker with an MPS share, or with several processes on a slice, needs the MPS control daemon of
  * its GPU or instance, which is a separate service with its pipe under /run. */
 #include "scheduler/export/export_int.h"
@@ -120,9 +123,48 @@ static void write_sandbox(const export_worker *w, weft_buf *buf)
                        "LimitMEMLOCK=infinity\n");
 }
 
+/* The service that gets the bundle; NULL: it is there. */
+static const char *bundle_of(const export_ctx *ctx)
+{
+    return ctx->o.store ? weft_arena_printf(ctx->arena, "%s-bundle-%.16s", ctx->o.name,
+                                            strchr(ctx->o.digest, ':') + 1)
+                        : NULL;
+}
+
+/* Runs as root, for the folder is nobody else's, and writes there only. What fails is tried again
+ * in the service: if the service failed, systemd would give up its workers. */
+static void write_bundle(export_ctx *ctx, const export_node *node)
+{
+    weft_buf buf = {0};
+    weft_buf_printf(&buf,
+                    "[Unit]\n"
+                    "Description=Weft: bundle %s\n"
+                    "Wants=network-online.target\n"
+                    "After=network-online.target\n\n"
+                    "[Service]\n"
+                    "Type=oneshot\n"
+                    "RemainAfterExit=yes\n"
+                    "TimeoutStartSec=infinity\n"
+                    "ExecStart=/bin/sh -c 'until %s; do sleep 5; done'\n"
+                    "ReadWritePaths=%s\n"
+                    "ProtectHome=read-only\n"
+                    "PrivateTmp=yes\n"
+                    "PrivateDevices=yes\n"
+                    "ProtectClock=yes\n"
+                    "CapabilityBoundingSet=\n"
+                    "SystemCallFilter=@system-service\n"
+                    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n",
+                    ctx->o.digest, weft_export__pull(ctx), weft_export__bundle_folder(ctx));
+    write_common(&buf);
+    weft_export__add(ctx,
+                     weft_arena_printf(ctx->arena, "%s/%s.service", node->name, bundle_of(ctx)),
+                     weft_buf_keep(&buf, ctx->arena), false);
+}
+
 static void write_worker(export_ctx *ctx, const export_worker *w, const char *mps)
 {
     weft_buf buf = {0};
+    const char *bundle = bundle_of(ctx);
     weft_buf_puts(&buf, "[Unit]\nDescription=Weft:");
     for (size_t i = 0; i < w->n_model; i++)
         weft_buf_printf(&buf, " %s", w->model[i]);
@@ -131,6 +173,8 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
                     mps ? " " : "", mps ? mps : "", mps ? ".service" : "");
     if (mps)
         weft_buf_printf(&buf, "Requires=%s.service\n", mps);
+    if (bundle)
+        weft_buf_printf(&buf, "Requires=%s.service\nAfter=%s.service\n", bundle, bundle);
     weft_buf_printf(&buf,
                     "PartOf=%s.target\n\n[Service]\n"
                     "Type=notify\n"
@@ -177,6 +221,8 @@ weft_err weft_export__systemd(export_ctx *ctx)
         const export_node *node = &ctx->node[i];
         const char *last = NULL;
         write_target(ctx, node);
+        if (ctx->o.store)
+            write_bundle(ctx, node);
         weft_export__add_devices(ctx, node,
                                  weft_arena_printf(ctx->arena, "%s/devices.sh", node->name));
         for (uint32_t k = node->first; k < node->first + node->n; k++) {

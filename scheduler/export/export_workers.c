@@ -32,25 +32,55 @@ static bool is_label(const char *text, size_t max)
     return len > 0 && len <= max && islower((unsigned char)text[0]) && text[len - 1] != '-';
 }
 
+/* sha256: and 64 digits. */
+static bool is_digest(const char *s)
+{
+    static const char mark[] = "sha256:";
+    size_t skip = sizeof mark - 1;
+    return strncmp(s, mark, skip) == 0 && strspn(s + skip, "0123456789abcdef") == 64 &&
+           strlen(s) == skip + 64;
+}
+
 /* IMAGE@sha256:HEX: a digest names one content, a tag does not. */
 static bool is_pinned(const char *image)
 {
-    static const char mark[] = "@sha256:";
-    const char *at = strstr(image, mark);
-    if (!weft_export__is_plain(image, 512) || image[0] == '/' || !at || at == image)
-        return false;
-    const char *hex = at + strlen(mark);
-    return strlen(hex) == 64 && strspn(hex, "0123456789abcdef") == 64;
+    const char *at = strchr(image, '@');
+    return weft_export__is_plain(image, 512) && image[0] != '/' && at && at != image &&
+           is_digest(at + 1);
+}
+
+static weft_err check_store(export_ctx *ctx)
+{
+    weft_export_options *o = &ctx->o;
+    if (!o->store && !o->digest)
+        return WEFT_ERR_OK;
+    bool is_url =
+        o->store && (strncmp(o->store, "https://", 8) == 0 || strncmp(o->store, "http://", 7) == 0);
+    if (!o->store || !weft_export__is_plain(o->store, 1024) || (!is_url && o->store[0] != '/'))
+        return weft_export__fail(ctx, "store",
+                                 "must be a URL or an absolute path of letters, digits and "
+                                 "-_./:@, not",
+                                 o->store ? o->store : "");
+    if (!o->digest || !is_digest(o->digest))
+        return weft_export__fail(ctx, "digest", "must be sha256:HEX, not",
+                                 o->digest ? o->digest : "");
+    if (o->bundle_image)
+        return weft_export__fail(ctx, "bundle-image",
+                                 "and a store exclude each other:", o->bundle_image);
+    if (!o->bundle)
+        o->bundle = weft_arena_printf(ctx->arena, "/srv/weft/%.16s.weft", o->digest + 7);
+    return WEFT_ERR_OK;
 }
 
 static weft_err check_options(export_ctx *ctx)
 {
     weft_export_options *o = &ctx->o;
+    WEFT_TRY(check_store(ctx));
     o->bundle = o->bundle ? o->bundle : "/srv/weft/models.weft";
     o->weft = o->weft ? o->weft : "/usr/bin/weft";
     o->config = o->config ? o->config : "/etc/weft";
     o->image = o->image ? o->image : "weft:latest";
-    o->claim = o->claim ? o->claim : "weft-models";
+    o->claim = o->claim || o->store ? o->claim : "weft-models";
     o->name = o->name ? o->name : "weft";
     o->port = o->port ? o->port : 8000;
     o->gpus_per_node = o->gpus_per_node ? o->gpus_per_node : 8;
@@ -71,7 +101,8 @@ static weft_err check_options(export_ctx *ctx)
         return weft_export__fail(ctx, "bundle", "must be in a folder, not", o->bundle);
     if (!weft_export__is_plain(o->image, 256) || o->image[0] == '/')
         return weft_export__fail(ctx, "image", "is not the name of an image:", o->image);
-    if (!is_label(o->claim, WEFT_EXPORT_LABEL_MAX) || !is_label(o->name, WEFT_EXPORT_NAME_MAX))
+    if ((o->claim && !is_label(o->claim, WEFT_EXPORT_LABEL_MAX)) ||
+        !is_label(o->name, WEFT_EXPORT_NAME_MAX))
         return weft_export__fail(ctx, "name",
                                  "must be at most 32 lower-case letters, digits and -, not",
                                  is_label(o->name, WEFT_EXPORT_NAME_MAX) ? o->claim : o->name);

@@ -45,6 +45,27 @@ done
 # The other choices: the bundle in an image, updates in place, a queue of Kueue.
 expect 0 "$WEFT" export plan.json --to kubernetes -o other --bundle /data/all.weft \
     --bundle-image "reg.example/models@$digest" --rollout in-place --queue research
+# From a store: an init container gets the bundle into a folder of the pod or into the claim, and may ask for it.
+stored() { expect "$1" "$WEFT" export plan.json --to kubernetes -o "$2" --store "$3" --digest "${@:4}"; }
+stored 0 stored http://store.example:8080/weft "$digest"
+[ ! -e stored/kserve ] || die "KServe does not know stores"
+for kind in device-plugin dra; do
+    yaml=stored/$kind/deployments.yaml
+    has "$yaml" "emptyDir:"
+    [ "$(grep -c "/srv/weft/${digest:7:16}.weft" "$yaml")" = "$(($(grep -c 'kind: Deployment' "$yaml") * 2))" ] ||
+        die "another bundle is brought than is served: $(grep -n weft/ "$yaml")"
+done
+grep -A 12 egress: stored/services/network-policy.yaml | grep -q "port: 8080" || die "the store may not be asked"
+lacks k8s/services/network-policy.yaml "egress:"
+stored 0 claimed https://store.example/weft "$digest" --claim all-models
+has claimed/device-plugin/deployments.yaml "claimName: all-models"
+grep -q "port: 443" claimed/services/network-policy.yaml || die "the store may not be asked"
+stored 1 bad /srv/store "$digest"
+stored 1 bad 'https://a/$(x)' "$digest"
+stored 1 bad https://a "${digest%7}"
+stored 1 bad https://a "$digest" --bundle-image "reg.example/models@$digest"
+expect 1 "$WEFT" export plan.json --to kubernetes -o bad --digest "$digest"
+[ ! -e bad ] || die "wrote something before it looked at its options"
 # The ConfigMaps of workers with other work have other names, and so their pods are others; those of workers that only
 # belong to another plan are the same.
 sed 's/"batch": 8/"batch": 4/' plan.json >batch.json
@@ -67,6 +88,12 @@ for folder in other changed mixed; do
         cp out "$folder-$kind.yaml"
     done
 done
+for kind in device-plugin dra; do
+    expect 0 kubectl kustomize "stored/$kind"
+    cp out "stored-$kind.yaml"
+    expect 0 kubectl kustomize "claimed/$kind"
+    cp out "claimed-$kind.yaml"
+done
 has built-dra.yaml "resourceClaimTemplateName"
 has built-.yaml "plan.json: |"
 for python in python3 /usr/bin/python3; do
@@ -76,7 +103,7 @@ done
 [ -n "$python" ] || skip "no Python with yaml (package python3-yaml)"
 check=("$python" "$WEFT_SOURCE_DIR/tests/support/k8s_check.py" check
     "$WEFT_SOURCE_DIR/tests/support/k8s_schema.json")
-expect 0 "${check[@]}" {built,other,mixed}-{device-plugin,dra}.yaml
+expect 0 "${check[@]}" {built,other,mixed,stored,claimed}-{device-plugin,dra}.yaml
 has out ", 0 faults"
 cat >pods.py <<'END'
 import yaml

@@ -11,6 +11,13 @@ for job in slurm/jobs/*.sh; do
     filled "slurm/plans/$name.json"
     has "$job" "#SBATCH --mem="
 done
+# From a store: a job gets the bundle before it starts its worker.
+expect 0 "$WEFT" export plan.json --to slurm -o stored --store /net/store --digest "sha256:$(printf 'a%.0s' $(seq 64))"
+for job in stored/jobs/*.sh; do
+    sh -n "$job" || die "$job is no shell script"
+    has "$job" "/usr/bin/weft pull /net/store sha256:aaaa"
+    has "$job" "bundle=/srv/weft/aaaaaaaaaaaaaaaa.weft"
+done
 # The nodes have what their jobs ask for.
 asked() { sed -n "s/^#SBATCH --$1=\([0-9]*\)M*\$/\1/p" slurm/jobs/*.sh | awk '{ n += $1 } END { print n }'; }
 given() { sed -n "s/.* $1=\([0-9]*\) .*/\1/p" slurm/slurm-nodes.conf | awk '{ n += $1 } END { print n }'; }

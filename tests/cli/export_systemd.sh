@@ -22,7 +22,17 @@ expect 0 env PATH="$PWD/bin:$PATH" sh units/weft-h100-0/devices.sh "$PWD/etc/dev
 count=$(cat etc/devices/*.env | sort -u | wc -l)
 [ "$count" -eq "$(find etc/devices -name '*.env' | wc -l)" ] || die "two workers have one device"
 grep -qh 'MIG-0-0' etc/devices/*.env || die "$(cat etc/devices/*.env)"
+# From a store: each node has a service that gets the bundle, named by it, which its workers wait for.
+mkdir srv
+expect 0 "$WEFT" export plan.json --to systemd -o stored --weft "$(realpath "$WEFT")" --config "$PWD/etc" \
+    --store https://store.example/weft --digest "sha256:$(printf 'a%.0s' $(seq 64))" --bundle "$PWD/srv/a.weft"
+for node in stored/*/; do
+    has "$node/weft-bundle-aaaaaaaaaaaaaaaa.service" "pull https://store.example/weft sha256:aaaa"
+    for unit in "$node"weft-d*-s[0-9].service; do has "$unit" "Requires=weft-bundle-aaaaaaaaaaaaaaaa.service"; done
+done
 if command -v systemd-analyze >/dev/null; then
+    expect 0 env SYSTEMD_UNIT_PATH="$PWD/stored/weft-cpu-0:" timeout 60 systemd-analyze verify --man=no stored/weft-cpu-0/*.service
+    lacks err stored
     for node in units/*/; do
         # Links between units are looked for where they are.
         expect 0 env SYSTEMD_UNIT_PATH="$PWD/$node:" timeout 60 systemd-analyze verify --man=no \

@@ -1,0 +1,151 @@
+# needs: numpy
+# ctest label: slow (programs of others take the time)
+"""Rolling to a new bundle under load: twelve models, of which the new bundle has one with other weights, on workers of
+four nodes behind HAProxy, each worker with the units that `weft export --to systemd --store` writes. Each node pulls
+the new bundle from a web server and transfers only what is new; each worker is drained, ended and started with it.
+No request is lost, and every worker then has the new weights."""
+import functools
+import http.client
+import http.server
+import json
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+
+import numpy as np
+
+from fronts import MODELS, Calls, Front, Replays, free_ports, grpc, need, run, unequal, write_plan
+from serving import WEFT, Graph, Node, Port, wait_until
+
+need("haproxy", "socat")
+WIDE = 16384
+
+
+def compile_bundle(path, seeds):
+    """Models y = x + x, z = x A B: 512 KiB of weights each, of a seed."""
+    for name, seed in zip(MODELS, seeds):
+        random = np.random.default_rng(seed)
+        g = Graph(opset=17)
+        g.inputs.append(Port("x", "float32", ["B", 4]))
+        g.constants["a"] = random.standard_normal((4, WIDE)).astype("f4")
+        g.constants["b"] = random.standard_normal((WIDE, 4)).astype("f4") / WIDE
+        g.nodes += [Node("Add", ["x", "x"], ["y"], {}), Node("MatMul", ["x", "a"], ["h"], {}),
+                    Node("MatMul", ["h", "b"], ["z"], {})]
+        g.outputs += [Port("y", "float32"), Port("z", "float32")]
+        g.save(f"{name}.onnx")
+    with open("models.yaml", "w") as f:
+        f.write("models:\n" + "".join(f"  - {{name: {m}, file: {m}.onnx}}\n" for m in MODELS))
+    run(WEFT, "compile", "models.yaml", "-o", path, "--merge", "off", "--batch", "1")
+
+
+class Host:
+    """A node: its folder of bundles, and its worker, as the units of an export say."""
+
+    def __init__(self, nth):
+        self.nth, self.process = nth, None
+
+    def take(self, units):
+        """Runs the service that gets the bundle; returns what was transferred."""
+        folder = f"{units}/weft-cpu-{self.nth}"
+        service, = [name for name in os.listdir(folder) if "-bundle-" in name]
+        pull = self.command(f"{folder}/{service}")
+        assert pull[:2] == ["/bin/sh", "-c"], pull
+        command = pull[2].removeprefix("until ").split(";")[0].replace("/srv/weft", f"node{self.nth}")
+        os.makedirs(f"node{self.nth}", exist_ok=True)
+        self.worker = self.command(f"{folder}/weft-d{self.nth}-s0.service")
+        self.worker = [a.replace("/srv/weft", f"node{self.nth}").replace("/etc/weft/plans", f"{folder}/plans")
+                       for a in self.worker]
+        return json.loads(run(*command.split(), "--format", "json"))
+
+    @staticmethod
+    def command(unit):
+        with open(unit) as f:
+            return shlex.split(next(l for l in f if l.startswith("ExecStart=")).split("=", 1)[1])
+
+    def start(self):
+        self.address = self.worker[self.worker.index("--address") + 1]
+        self.process = subprocess.Popen(self.worker, stdout=subprocess.PIPE, stderr=open(f"worker{self.nth}.log", "a"), text=True)
+        assert self.process.stdout.readline().startswith("READY"), open(f"worker{self.nth}.log").read()
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(40) == 0
+        self.process.stdout.close()
+
+    def z(self, model):
+        c = http.client.HTTPConnection(self.address, PORT, timeout=10)
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
+        c.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
+        reply = json.loads(c.getresponse().read())
+        return next(o["data"] for o in reply["outputs"] if o["name"] == "z")
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+NODES = [f"127.0.0.{11 + i}" for i in range(4)]
+PORT = free_ports(3, *NODES, "127.0.0.1")
+store = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory="store"))
+threading.Thread(target=store.serve_forever, daemon=True).start()
+with open("nodes", "w") as f:
+    f.writelines(f"weft-cpu-{i} {address}\n" for i, address in enumerate(NODES))
+rates = unequal(4, 3, 3, 2)
+write_plan("plan.json", rates)
+options = ["--nodes", "nodes", "--port", str(PORT)]
+digests = []
+for version, changed in (("one", None), ("two", 3)):
+    compile_bundle(f"{version}.weft", [100 + i + 50 * (i == changed) for i in range(len(MODELS))])
+    pushed = json.loads(run(WEFT, "push", f"{version}.weft", "store", "--format", "json"))
+    digests.append(pushed["sha256"])
+    run(WEFT, "export", "plan.json", "--to", "systemd", "-o", version, "--weft", os.path.realpath(WEFT), "--store",
+        f"http://127.0.0.1:{store.server_port}", "--digest", f"sha256:{pushed['sha256']}", *options)
+size = pushed["bytes"]
+print(f"bundle of {size} bytes; new in the store {pushed['new_bytes']}, written {pushed['put_bytes']}")
+assert pushed["new_bytes"] < 0.15 * size, pushed
+socket_path = os.path.abspath("haproxy.sock")
+run(WEFT, "export", "plan.json", "--to", "haproxy", "-o", "front", "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path, *options)
+nodes = [Host(i) for i in range(4)]
+for node in nodes:
+    moved = node.take("one")
+    assert moved["fetched_bytes"] == moved["bytes"], moved
+    node.start()
+before = {m: nodes[0].z(m) for m in MODELS}
+front = Front("front", PORT)
+try:
+    wait_until(front.is_ready)
+    time.sleep(1.5)  # the second check of every server
+    load, calls = Replays(PORT, "plan.json"), Calls(PORT) if grpc else None
+    load.start()
+    if calls:
+        calls.start()
+    for node in nodes:
+        moved = node.take("two")
+        assert moved["reused_bytes"] > 0.85 * size and moved["transferred_bytes"] < 0.15 * size, moved
+        print(f"node {node.nth}: {moved['transferred_bytes']} of {size} bytes transferred, {moved['reused_bytes']} were there")
+        # The front stops asking the worker before it ends.
+        name = f"weft-d{node.nth}-s0"
+        backends = [line.split()[0] for line in open("front/servers") if line.split()[1] == name]
+        def say(state):
+            subprocess.run(["socat", "-", f"UNIX-CONNECT:{socket_path}"], check=True, stdout=subprocess.DEVNULL, text=True,
+                           input="".join(f"set server {b}/{name} state {state};" for b in backends) + "\n")
+        say("drain")
+        time.sleep(0.5)
+        node.end()
+        node.start()
+        say("ready")
+        time.sleep(1.5)  # two checks
+    print(load.finish(), "answered over HTTP and", calls.finish() if calls else "no", "over gRPC, none lost")
+    for node in nodes:
+        for m in rates[node.nth]:
+            same = np.allclose(node.z(m), before[m], rtol=1e-4, atol=1e-6)
+            assert same == (m != MODELS[3]), (node.nth, m)
+finally:
+    front.process.terminate()
+    for node in nodes:
+        if node.process:
+            node.process.kill()
