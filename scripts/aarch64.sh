@@ -21,7 +21,7 @@ done
 if [ ! -d "$lib" ]; then
     packages=libc6-dev,libgcc-12-dev,libstdc++-12-dev,libgomp1,libprotobuf-c-dev,libonnx-dev,libdnnl-dev,libigraph-dev
     packages+=,coinor-libcbc-dev,libnghttp2-dev,libssl-dev,libjansson-dev,libcyaml-dev,libyaml-dev,libxxhash-dev
-    packages+=,zlib1g-dev,libcmocka-dev
+    packages+=,zlib1g-dev,libcurl4-openssl-dev,libzstd-dev,libcmocka-dev
     say "libraries of arm64 into $WEFT_AARCH64_ROOT"
     mkdir -p "$(dirname "$WEFT_AARCH64_ROOT")"
     # Unpacked only, so no program of arm64 runs.
