@@ -2,7 +2,7 @@
 # ctest label: slow (programs of others take the time)
 """A plan exported to a real Slurm (slurmctld and four slurmd on this machine, munge) and to HAProxy, which finds the
 workers by what their jobs publish: loads are the plan's, and no request is lost when a worker is killed, a node
-drained, a job requeued or ended, nor when the plan changes. Needs root. --seconds N: longer loads; --long: also a drained
+drained, a job requeued or ended, nor when `weft reconcile` brings another plan. Needs root. --seconds N: longer loads; --long: also a drained
 node, a requeued job and one that is ended and submitted again."""
 import argparse
 import contextlib
@@ -95,18 +95,12 @@ def jobs():
             (line.split("|") for line in run("squeue", "--me", "-h", "-o", "%j|%i|%t|%N").splitlines())}
 
 
-def export(plan, to, *more):
-    run(WEFT, "export", plan, "--to", to, "-o", f"{plan}.{to}", "--weft", os.path.realpath(WEFT), "--bundle",
-        f"{HERE}/models.weft", "--config", f"{HERE}/{plan}.{to}", *more)
-    return f"{plan}.{to}"
-
-
 class Follower(threading.Thread):
-    """Brings the published addresses to HAProxy, again and again; set `folder` for another plan."""
+    """Brings the published addresses to HAProxy, again and again."""
 
     def __init__(self, folder):
         super().__init__(daemon=True)
-        self.folder, self.rounds, self.said, self.stopped = folder, 0, "", False
+        self.folder, self.rounds, self.stopped = folder, 0, False
 
     def run(self):
         while not self.stopped:
@@ -114,7 +108,6 @@ class Follower(threading.Thread):
                                   shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
                 print("update:", done.stdout, file=sys.stderr)
-            self.said += done.stdout
             self.rounds += 1
             time.sleep(0.3)
 
@@ -143,8 +136,11 @@ front = follower = None
 compile_twelve()
 rates = unequal(8, 4, 2, 1)
 write_plan("one.json", rates)
-export("one.json", "slurm", "--sbatch", "partition=serve", "--sbatch", "mem=400M", "--sbatch", f"output={HERE}/%x.log")
-export("one.json", "haproxy", "--published", "--bind", f"127.0.0.1:{PORT}", "--socket", f"{HERE}/haproxy.sock")
+WORKERS = ["--weft", os.path.realpath(WEFT), "--bundle", f"{HERE}/models.weft", "--sbatch", "partition=serve", "--sbatch",
+           "mem=400M", "--sbatch", f"output={HERE}/%x.log"]
+FRONT = ["--published", "--bind", f"127.0.0.1:{PORT}", "--socket", f"{HERE}/haproxy.sock"]
+run(WEFT, "export", "one.json", "--to", "slurm", "-o", "one.json.slurm", "--config", f"{HERE}/one.json.slurm", *WORKERS)
+run(WEFT, "export", "one.json", "--to", "haproxy", "-o", "one.json.haproxy", *FRONT)
 try:
     run("munged", f"--key-file={HERE}/munge.key", f"--socket={HERE}/munge.sock", f"--pid-file={HERE}/munged.pid",
         f"--log-file={HERE}/munged.log", f"--seed-file={HERE}/munge.seed", "--num-threads=2", "--force")
@@ -186,16 +182,27 @@ try:
         wait_until(lambda: "weft-d2-s0" not in jobs(), 60)
         run("sbatch", "one.json.slurm/jobs/weft-d2-s0.sh")
         settle(4)
-    # Another plan: other rates, one worker less.
-    changed = unequal(4, 4, 2)
+    # Another plan, by weft reconcile: two workers stay, one with other models starts, two end, in an order that keeps
+    # what the rates need. The script does it all, and tells the front.
+    follower.stopped = True
+    follower.join()
+    changed = [rates[0], rates[1], {m: 2 * r for m, r in list(rates[0].items())[:6]}]
     write_plan("two.json", changed)
-    follower.folder = export("two.json", "haproxy", "--published", "--bind", f"127.0.0.1:{PORT}", "--socket", f"{HERE}/haproxy.sock")
-    wait_until(lambda: "weft-d3-s0 state maint" in follower.said)
-    follower.wait_round()
-    run("scancel", jobs()["weft-d3-s0"][0])
-    wait_until(lambda: "weft-d3-s0" not in jobs(), 60)
+    with open("fleet.yaml", "w") as f:
+        f.write("devices:\n  - {type: cpu, count: 5, cores: 1, slices: [1]}\n")
+    print(run(WEFT, "reconcile", "--from", "one.json", "--plan", "two.json", "--fleet", "fleet.yaml", "--engine", "slurm",
+              "--front", "haproxy", "-o", "change", "--config", f"{HERE}/change/slurm", *WORKERS, *FRONT))
+    run("sh", "change/apply.sh")
+    run(WEFT, "export", "change/plan.json", "--to", "slurm", "-o", "after")
+    now = {name for name, (_, state, _) in jobs().items() if state == "R"}
+    assert now == {name.removesuffix(".sh") for name in os.listdir("after/jobs")} and len(now) == 3, now
     print(load.finish(), "answered over HTTP meanwhile;", calls.finish() if calls else "no", "over gRPC")
-    check_load("two.json", changed, "two.json")
+    # What runs has the load of the new plan.
+    before = {name: answered(*at) for name, at in addresses().items()}
+    print(report(replay(PORT, "two.json", options.seconds)), "answered over HTTP")
+    share = {name: sum((answered(*at)[m] - n) for m, n in before[name].items()) for name, at in addresses().items()}
+    got, wanted = sorted(share.values()), sorted(sum(r.values()) for r in changed)
+    assert all(abs(g / sum(got) / (w / sum(wanted)) - 1) < 0.05 for g, w in zip(got, wanted)), (share, wanted)
 finally:
     if follower:
         follower.stopped = True
