@@ -547,15 +547,15 @@ static void on_worker_idle(void *user)
 }
 
 /* Returns the requests of a worker that ended to their queue, or ends those that may not run again.
- */
-static void take_back(weft_router *router, router_batch *batch)
+ * `begun`: the worker may have run them. */
+static void take_back(weft_router *router, router_batch *batch, bool begun)
 {
     for (uint32_t i = batch->n; i-- > 0;) {
         weft_request *r = batch->request[i];
         batch->request[i] = NULL;
         if (!r)
             continue;
-        r->attempts++;
+        r->attempts += begun;
         if (r->attempts < ATTEMPTS_MAX) {
             weft_batch__push(&router->model[batch->model], r);
             continue;
@@ -576,7 +576,7 @@ static void on_end(void *user, bool starting)
     router->restarts++;
     w->broken = false;
     for (uint32_t k = 0; k < weft_router__count_batches(w); k++)
-        take_back(router, weft_router__batch(w, k));
+        take_back(router, weft_router__batch(w, k), weft_router__has_begun(w, k));
     w->n_part = w->n_ahead = 0;
 }
 

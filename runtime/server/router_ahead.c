@@ -21,6 +21,11 @@ router_batch *weft_router__batch(const router_worker *w, uint32_t i)
     return i < w->n_part ? &w->part[i] : &w->ahead[i - w->n_part];
 }
 
+bool weft_router__has_begun(const router_worker *w, uint32_t i)
+{
+    return i < w->n_part || weft_channel__has(w->process.channel);
+}
+
 /* Whether no other model of the worker's bundle has requests. */
 static bool waits_alone(const weft_router *router, const router_worker *w, const router_model *m)
 {

@@ -483,6 +483,9 @@ void weft_router__advance(router_worker *w, uint64_t now_ns);
 /* Batches that the worker has not answered, that sent ahead included. */
 uint32_t weft_router__count_batches(const router_worker *w);
 router_batch *weft_router__batch(const router_worker *w, uint32_t i);
+/* Whether the worker may have begun batch i: one sent ahead is begun after the one before was
+ * answered, and the answer may not have been taken yet. */
+bool weft_router__has_begun(const router_worker *w, uint32_t i);
 
 /* -- Router (router.c) ---------------------------------------------------------------------- */
 

@@ -314,6 +314,30 @@ static void test_router_ahead__answers_keep_their_order(void **state)
     end(&s);
 }
 
+/* A request in a batch that a worker had not begun when it ended has cost no worker its life. */
+static void test_router_ahead__not_begun_is_no_attempt(void **state)
+{
+    subject s;
+    (void)state;
+    begin(&s, SMALL_BOX);
+    add_requests(&s, 3 * ROWS);
+    send_first(&s);
+    assert_true(is_sent_ahead(&s));
+    assert_true(weft_router__has_begun(&s.worker, 0));
+    assert_false(weft_router__has_begun(&s.worker, 1));
+    run(&s, true); /* which the router has not seen */
+    assert_true(weft_router__has_begun(&s.worker, 1));
+    assert_true(weft_worker__take(&s.worker.process));
+    assert_true(weft_router__has_begun(&s.worker, 0));
+    assert_int_equal(s.worker.n_ahead, 1); /* the third batch */
+    assert_false(weft_router__has_begun(&s.worker, 1));
+    run(&s, true);
+    run(&s, true);
+    assert_true(weft_worker__take(&s.worker.process));
+    assert_true(weft_worker__take(&s.worker.process));
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_router_ahead__delays_nobody),
         cmocka_unit_test(test_router_ahead__clients_leave),
         cmocka_unit_test(test_router_ahead__answers_keep_their_order),
+        cmocka_unit_test(test_router_ahead__not_begun_is_no_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
