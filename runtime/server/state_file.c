@@ -192,6 +192,8 @@ weft_err weft_state__read(const char *folder, weft_arena *arena, weft_diag *diag
     *out_found = access(path, F_OK) == 0;
     if (!*out_found)
         return WEFT_ERR_OK;
+    if (!weft_file_is_regular(path))
+        return refuse(diag, folder, "is not a regular file");
     WEFT_TRY(weft_file_read(path, STATE_BYTES_MAX, diag, &text, &len));
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     free(text);
@@ -271,7 +273,8 @@ int weft_state__prepare(const char *folder, const char *text)
 {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/state.new", folder);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* Non-blocking: a pipe of this name is an error, and not waited for. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
         return errno;
     int code = weft_file_put(fd, text, strlen(text));

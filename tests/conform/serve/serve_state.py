@@ -105,6 +105,24 @@ assert "state cannot be saved" in ctl("weights", "m", "2=9", code=1) and "cannot
 assert served() == before
 check(server, "m", now)
 os.rmdir("state/state.new")
+# A pipe or a link of this name: the server neither waits nor follows.
+os.mkfifo("state/state.new")
+assert "state cannot be saved" in ctl("load", "c.weft", "--version", "2", code=1)
+os.unlink("state/state.new")
+with open("victim", "w") as f:
+    f.write("as it was")
+os.symlink("../victim", "state/state.new")
+assert "state cannot be saved" in ctl("load", "c.weft", "--version", "2", code=1)
+os.unlink("state/state.new")
+with open("victim") as f:
+    assert f.read() == "as it was"
+assert served() == before
+check(server, "m", now)
+os.mkdir("piped")
+os.mkfifo("piped/state.json")
+done = subprocess.run([WEFT, "serve", "a.weft", "--state", "piped", "--http", "0", "--grpc", "off", "--metrics", "off"],
+                      stderr=subprocess.PIPE, text=True, timeout=60)
+assert done.returncode == 1 and "not a regular file" in done.stderr, done
 # The same with a disk that is full, where this user may mount one.
 server.kill()
 os.rename("state", "kept")
