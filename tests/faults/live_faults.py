@@ -39,6 +39,7 @@ LIVE = 144  # offset of live_mode in inject_state
 NOTHING, COUNT = 100, 101
 READY_S, RECOVER_S, LASTING_S, END_S, LONG_PAUSE_S = 60, 20, 0.2, 60, 0.2
 KEY = "a key of the tests"
+ADAPTERS = ("legal", "sales")
 
 
 class Slow(Exception):
@@ -58,16 +59,48 @@ class Box:
         with open(f"{folder}/keys", "w") as f:
             f.write(f"tests {hashlib.sha256(KEY.encode()).hexdigest()} * *\n")
         os.chmod(f"{folder}/keys", 0o600)
+        self.has_adapters = self.make_adapters()
+        self.is_signed = shutil.which("openssl") is not None and self.sign()
         made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                                "-days", "2", "-keyout", f"{folder}/tls.key", "-out", f"{folder}/tls.pem", "-subj",
                                "/CN=localhost"], stderr=subprocess.DEVNULL) if shutil.which("openssl") else None
         self.has_tls = made is not None and made.returncode == 0
 
+    def sign(self):
+        """Signs what is served and loaded."""
+        keys = ["genpkey", "-algorithm", "ed25519", "-out", "sign.pem"], ["pkey", "-in", "sign.pem", "-pubout", "-out", "sign.pub"]
+        for arguments in keys:
+            subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, stderr=subprocess.DEVNULL)
+        for name in ("models", "extra", *(["adapted"] if self.has_adapters else [])):
+            subprocess.run([f"{self.programs}/weft-server", "sign", f"{self.folder}/{name}.weft", "--key",
+                            f"{self.folder}/sign.pem"], check=True, stdout=subprocess.DEVNULL)
+        return True
+
+    def make_adapters(self):
+        """A bundle of an encoder with adapters, which are files that need NumPy; false: it is not installed."""
+        try:
+            import numpy
+        except ImportError:
+            return False
+        sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+        sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", ".."))
+        from lora import Adapter, base
+        model = base(numpy.random.RandomState(5), "folded", layers=1, hidden=32)
+        model.g.save(f"{self.folder}/base.onnx")
+        for i, name in enumerate(ADAPTERS):
+            Adapter(numpy.random.RandomState(40 + i), model).save(f"{self.folder}/adapters/{name}")
+        with open(f"{self.folder}/adapted.yaml", "w") as f:
+            f.write("models:\n  - {name: bert, file: base.onnx, adapters: ['adapters/*']}\n")
+        subprocess.run([f"{self.programs}/weft-compiler", "compile", "adapted.yaml", "-o", "adapted.weft"], cwd=self.folder,
+                       check=True, stdout=subprocess.DEVNULL)
+        self.ports_of_adapted = [(p.name, p.dtype) for p in model.g.inputs]
+        return True
+
 
 class Server:
     """One process with its workers, and the file by which its calls are made to fail."""
 
-    def __init__(self, box, tls):
+    def __init__(self, box, tls, name):
         self.folder, self.box, self.tls = tempfile.mkdtemp(prefix="weft-fault."), box, tls
         state = faults.State(self.folder, points=True)
         self.file = open(state.path, "r+b")
@@ -75,11 +108,18 @@ class Server:
         self.disarm()
         os.mkdir(f"{self.folder}/repository")
         shutil.copy(f"{box.folder}/extra.weft", f"{self.folder}/repository/extra.weft")
+        if box.is_signed:
+            shutil.copy(f"{box.folder}/extra.weft.sig", f"{self.folder}/repository/extra.weft.sig")
+        self.region = f"/weft_faults_{os.getpid()}_{os.path.basename(self.folder)}"
         more = ["--tls-cert", f"{box.folder}/tls.pem", "--tls-key", f"{box.folder}/tls.key", "--api-keys",
-                f"{box.folder}/keys"] if tls else ["--control", "control", "--repository", "repository", "--state", "kept"]
+                f"{box.folder}/keys"] if tls else ["--control", "control", "--repository", "repository", "--state", "kept",
+                                             "--shared-memory", self.region]
+        bundle = "adapted" if name == "adapters" else "models"
+        if box.is_signed and not tls:
+            more += ["--require-signature", f"{box.folder}/sign.pub"]
         with open(f"{self.folder}/err", "wb") as err:
             self.process = subprocess.Popen(
-                [f"{box.programs}/weft-server", "serve", f"{box.folder}/models.weft", "--http", "0", "--grpc", "0",
+                [f"{box.programs}/weft-server", "serve", f"{box.folder}/{bundle}.weft", "--http", "0", "--grpc", "0",
                  "--metrics", "0", "--health", "0", "--trace-file", "spans", "--log-level", "access", *more],
                 cwd=self.folder, env=faults.environment("live", state), stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=err, text=True)
@@ -252,6 +292,49 @@ class Actions(Serve):
         self.must("POST", "/v2/repository/models/extra/load")
         self.must("POST", "/v2/repository/models/extra/unload")
 
+    def regions(self):
+        """Input and output of a request are in shared memory that the client registers and unregisters."""
+        path = "/dev/shm" + self.server.region
+        try:
+            with open(path, "wb") as f:
+                f.write(self.image + bytes(512))
+            self.must("POST", "/v2/systemsharedmemory/region/all/register",
+                      json.dumps({"key": self.server.region, "byte_size": 768, "offset": 0}))
+            place = {"shared_memory_region": "all", "shared_memory_byte_size": 256}
+            rows = self.want.setdefault("digits", self.ask(self.ports["http"], "digits", True))
+            self.must("POST", "/v2/models/digits/infer", json.dumps(
+                {"inputs": [{"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "parameters": place}],
+                 "outputs": [{"name": "logits", "parameters": {**place, "shared_memory_byte_size": 4 * len(rows),
+                                                               "shared_memory_offset": 256}}]}))
+            with open(path, "rb") as f:
+                got = struct.unpack_from(f"<{len(rows)}f", f.read(), 256)
+            assert all(abs(a - b) < 1e-4 * (1 + abs(b)) for a, b in zip(got, rows)), "wrong answer in shared memory"
+            self.must("POST", "/v2/systemsharedmemory/unregister")
+        except Failed:
+            with contextlib.suppress(Failed, Slow):
+                self.must("POST", "/v2/systemsharedmemory/unregister")
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(path)
+
+    def adapters(self):
+        """Requests of two adapters and of none at once, which may run in one batch."""
+        inputs = [{"name": name, "shape": [1, 6], "datatype": "INT64", "data": [1, 2, 3, 4, 5, 6] if i == 0 else [1] * 6}
+                  for i, (name, _) in enumerate(self.server.box.ports_of_adapted)]
+
+        def one(adapter):
+            return json.loads(self.must("POST", "/v2/models/bert/infer", json.dumps(
+                {"inputs": inputs, **({"parameters": {"adapter": adapter}} if adapter else {})})))["outputs"][-1]["data"]
+
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            calls = [(adapter, pool.submit(one, adapter)) for adapter in (*ADAPTERS, None) * 2]
+        for adapter, call in calls:
+            got = call.result()
+            want = self.want.setdefault(f"bert@{adapter}", got)
+            assert len(got) == len(want) and all(abs(a - b) < 1e-4 * (1 + abs(b)) for a, b in zip(got, want)), \
+                f"wrong answer of adapter {adapter}"
+
     def reload(self):
         """Files are read again; the answer to the signal is in the log."""
         before = self.server.errors().count("reload")
@@ -265,7 +348,7 @@ class Actions(Serve):
         return None if self.server.tls else super().grpc(port, model, folder)
 
 
-ACTIONS = {False: ("requests", "large", "worker", "change", "repository"), True: ("requests", "large", "reload")}
+ACTIONS = {False: ("requests", "large", "worker", "change", "repository", "regions", "adapters"), True: ("requests", "large", "reload")}
 
 
 class Runner:
@@ -276,7 +359,7 @@ class Runner:
         self.server = self.actions = None
 
     def open(self):
-        self.server = Server(self.box, self.tls)
+        self.server = Server(self.box, self.tls, self.name)
         self.actions = Actions(self.box, self.server)
         for _ in range(2):
             self.act()
@@ -410,6 +493,7 @@ def main():
         box = Box(programs, folder)
         todo = [(tls, name) for tls in ((False, True) if box.has_tls else (False,)) for name in ACTIONS[tls]
                 if not options.only or name in options.only.split(",")]
+        todo = [(tls, name) for tls, name in todo if name != "adapters" or box.has_adapters]
         for i, (tls, name) in enumerate(todo):
             until = begin + options.seconds * (i + 1) / len(todo) if options.seconds else float("inf")
             try_action(options, box, tls, name, until, findings)
