@@ -90,7 +90,6 @@ for wheel in "$debs"/weft-*.whl; do
     python3 -m venv --system-site-packages venv
     venv/bin/python -m pip install --quiet --no-index --no-deps "$wheel"
     venv/bin/python try_python.py "$examples_kept"
-    venv/bin/weft --version
 done
 
 say "nothing is left behind"
