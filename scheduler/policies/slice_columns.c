@@ -119,6 +119,10 @@ static bool keeps_slos(listing *l)
                                .alone = l->n == 1,
                                .rate_per_s = builder->demands->at[t->demand].rate_per_s};
         weft_slo_load load = weft_slo__load(&in);
+        if (load.capacity_per_s < in.rate_per_s) { /* the rest of the rate is for other slices */
+            in.rate_per_s = load.capacity_per_s;
+            load = weft_slo__load(&in);
+        }
         t->per_s = l->n == 1 ? t->option->peak_per_s : load.capacity_per_s;
         if (l->n > 1 && in.demand->slo_us > 0 &&
             load.latency_us > weft_rules__slo_us(in.rules, in.demand))

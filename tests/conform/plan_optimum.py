@@ -36,32 +36,65 @@ MEMORY = {"a30": 23.5, "a100-40": 39.25, "a100-80": 78.5, "b200": 178.5, "h100":
 
 
 class Model:
+    """`slo` is what the set states; the rules are held at `limit`, which --whole-ms and --host make shorter"""
     def __init__(self, name, slo_ms, rate):
         self.name, self.slo, self.rate = name, slo_ms * 1e3, rate
+        self.limit = self.slo
+        self.queue = None  # under the rule queue: (quantile, peak rate over mean rate)
         self.points = {}  # (type, slice, batch, procs): (time_us, bytes of a process)
         self.measured = {}  # the same: requests per second of all processes, where it was measured
 
     def execution(self, device, part, batch, procs, rule):
         """us; under the rule exact the longest of this batch and all smaller ones"""
-        if rule != "exact":
+        if rule not in ("exact", "queue"):
             return self.points[device, part, batch, procs][0]
         return max(t for (d, s, b, p), (t, _) in self.points.items()
                    if (d, s, p) == (device, part, procs) and b <= batch)
 
     def alone_per_s(self, point, time):
-        return self.measured.get(point, point[2] * point[3] * 1e6 / time)
+        return self.queued(self.measured.get(point, point[2] * point[3] * 1e6 / time), point, time)
 
     def turn_per_s(self, point, time, cycle):
         """In turn with others: a batch each cycle, and no more than it serves alone for its part of the time"""
         full = point[2] * 1e6 / cycle
-        return min(full, self.measured[point] * time / cycle) if point in self.measured else full
+        return self.queued(min(full, self.measured[point] * time / cycle) if point in self.measured else full, point, time)
+
+    def queued(self, peak, point, time):
+        """Of a peak rate, what random arrivals leave"""
+        if not self.queue:
+            return peak
+        batch, procs = point[2:]
+        return random_rate(batch, procs, time, batch * 1e6 / peak, self.limit, self.queue[0]) / self.queue[1]
 
     def allows(self, time, rule):
         if rule == "half":
-            return time < self.slo / 2
+            return time < self.limit / 2
         if rule == "half09":
-            return time < 0.9 * self.slo / 2
-        return 2 * time <= self.slo
+            return time < 0.9 * self.limit / 2
+        return 2 * time <= self.limit
+
+
+def random_rate(batch, procs, time, period, slo, quantile):
+    """Largest rate of Poisson arrivals of which `quantile` are answered in time (docs/plan-json.md, Rule queue):
+    Bailey's decay of the requests left behind by full batches, at a level that the Cramer-Lundberg constant gives"""
+    n = (slo - time) / period
+    if n < 1 - 1e-9:
+        return 0
+
+    def load(y):
+        return y / math.expm1(y)
+
+    def late(y):
+        rho, x = load(y), batch * y
+        # rho e^y - 1 cancels for small y; rho e^y = y / (1 - e^-y)
+        k = 1 - y * 5 / 6 if y < 1e-3 else rho * (1 - rho) / (y / -math.expm1(-y) - 1)
+        return math.log(k) - x * (max(1, n) - 1) + math.log(-math.expm1(-x) / x)
+
+    low, high = 1e-12, 500.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if late(middle) > math.log(1 - quantile) else (low, middle)
+    return batch * 1e6 / period * (0.99 if procs > 1 else 1) * 0.995 * load(high)
 
 
 class Device:
@@ -72,21 +105,26 @@ class Device:
 class Problem:
     def __init__(self, models, devices, rule, isolated):
         self.models, self.devices, self.rule, self.isolated = models, devices, rule, isolated
+        self.reserve, self.procs_max = 0, 0  # part of each memory that stays free; most processes, 0: no limit
+        self.options = []  # of `weft plan`, for what is above and in the models
+
+    def memory(self, device):
+        return MEMORY[device.kind] * (1 - self.reserve)
 
     def room(self, device, part):
         """(bytes, clients) of a slice; None: the device has no such slice"""
         if part == "":
-            return MEMORY[device.kind] * GIB, CLIENTS
+            return self.memory(device) * GIB, CLIENTS
         if part.endswith("%") and not device.mps:
             return None
         if part.endswith("%") and "/" not in part:
-            return MEMORY[device.kind] * GIB, CLIENTS
+            return self.memory(device) * GIB, CLIENTS
         part = part.split("/")[0]
         if not device.mig or part not in MIG[device.kind][1]:
             return None
         gpcs, _, _, gib = MIG[device.kind][1][part]
         most = max(p[0] for p in MIG[device.kind][1].values())
-        return gib * GIB, CLIENTS * gpcs // most
+        return gib * (1 - self.reserve) * GIB, CLIENTS * gpcs // most
 
 
 class Column:
@@ -104,7 +142,7 @@ def singles(problem, device, part):
             if (d, s) != (device.kind, part):
                 continue
             time = m.execution(d, s, b, p, problem.rule)
-            if m.allows(time, problem.rule) and size * p <= memory and p <= clients:
+            if m.allows(time, problem.rule) and size * p <= memory and p <= min(clients, problem.procs_max or p):
                 yield i, b, p, time, size
 
 
@@ -127,7 +165,7 @@ def columns(problem):
                     for chosen in itertools.product(*(alone[i] for i in who)):
                         cycle = sum(t for _, t, _ in chosen)
                         if sum(size for _, _, size in chosen) <= memory and all(
-                                cycle + t <= problem.models[i].slo for i, (_, t, _) in zip(who, chosen)):
+                                cycle + t <= problem.models[i].limit for i, (_, t, _) in zip(who, chosen)):
                             served = {i: problem.models[i].turn_per_s((device.kind, part, b, 1), t, cycle)
                                       for i, (b, t, _) in zip(who, chosen)}
                             found.append(Column(device, part, served, sum(c[2] for c in chosen), 1))
@@ -223,7 +261,7 @@ def split_instances(p, problem, device, name, mine, use):
         y = p.variable(0, 1)
         uses = [(use(c, 100), c) for c in nested]
         p.row([(x, int(c.part.split("/")[1][:-1])) for x, c in uses] + [(y, -100)], hi=0)
-        p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -gib)], hi=0)
+        p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -gib * (1 - problem.reserve))], hi=0)
         p.row([(x, c.clients) for x, c in uses] + [(y, -(CLIENTS * gpcs // most))], hi=0)
         if problem.isolated:
             owner = [p.variable(0, 1) for _ in problem.models]
@@ -273,7 +311,7 @@ def optimum(problem, seconds=60):
             y = p.variable(price, 1)
             uses = [(use(c, 100), c) for c in shares]
             p.row([(x, int(c.part[:-1])) for x, c in uses] + [(y, -100)], hi=0)
-            p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -MEMORY[device.kind])], hi=0)
+            p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -problem.memory(device))], hi=0)
             p.row([(x, c.clients) for x, c in uses] + [(y, -CLIENTS)], hi=0)
             if last is not None:
                 p.row([(last, 1), (y, -1)], lo=0)  # equal devices are taken in order
@@ -342,7 +380,7 @@ def device_violations(problem, device, number, placed, by_name):
         size = sum(by_name[p["model"]].points[device.kind, part, p["batch"], p["procs"]][1] * p["procs"]
                    for p in members)
         procs = members[0]["procs"] if len(members) == 1 else 1
-        if size > room[0] or procs > room[1]:
+        if size > room[0] or procs > min(room[1], problem.procs_max or procs):
             wrong.append(f"device {number} {part}: {size} bytes, {procs} processes")
         clients += procs
         if "/" in part:
@@ -366,7 +404,7 @@ def device_violations(problem, device, number, placed, by_name):
             wrong.append(f"device {number}: shares of {part} at {start}")
         if problem.isolated and len({m["model"] for _, _, _, members in shares for m in members}) > 1:
             wrong.append(f"device {number}: several models in {part} at {start}")
-    if len(ways) > 1 or percent > 100 or memory > MEMORY[device.kind] * GIB or clients > CLIENTS:
+    if len(ways) > 1 or percent > 100 or memory > problem.memory(device) * GIB or clients > CLIENTS:
         wrong.append(f"device {number}: {ways}, {percent} %, {memory} bytes, {clients} processes")
     return wrong
 
@@ -394,6 +432,6 @@ def slice_violations(problem, device, part, members, by_name):
         most = m.turn_per_s(point, time, cycle) if len(members) > 1 else m.alone_per_s(point, time)
         if p["rate_per_s"] > most * (1 + 1e-6):
             wrong.append(f"{m.name}: {p['rate_per_s']}/s on {part}")
-        if not m.allows(time, problem.rule) or cycle + time > m.slo * (1 + 1e-6):
+        if not m.allows(time, problem.rule) or cycle + time > m.limit * (1 + 1e-6):
             wrong.append(f"{m.name}: late on {part}")
     return wrong

@@ -6,7 +6,8 @@
 isolated: one type of GPU split by MIG, a slice for each model. shared: one type, in turn on whole devices or MIG
 instances, or by MPS. mixed: two or three types with prices, each split in its own way, with few devices, so that some
 problems have no plan. single: one or two devices. nested: MPS shares of MIG instances, and of devices. odd: types with
-other MIG profiles, of unequal prices. tight: SLOs near the shortest times. Checked: every plan is legal; it is optimal,
+other MIG profiles, of unequal prices. tight: SLOs near the shortest times. ruled: any of isolated, shared and mixed,
+under the rule queue and with --reserve, --procs, --whole-ms and --host. Checked: every plan is legal; it is optimal,
 or says that it may not be, by at most 1 %; what it states to be proven is so; a bound is one; no problem with a plan is
 refused. Exit code 1: some check failed.
 
@@ -17,6 +18,7 @@ of small problems is computed by another program, too (plan_by_device.py).
 import argparse
 import copy
 import json
+import math
 import os
 import random
 import subprocess
@@ -93,7 +95,36 @@ def make_devices(rng, kind):
     return devices
 
 
+def restrict(rng, problem):
+    """Rules beside the latency rule"""
+    host = rng.choice([0, 300, 1500])  # us
+    if rng.random() < 0.7:
+        problem.rule = "queue"
+        burst = rng.choice([1, 1, 1.5])
+        problem.options += ["--arrivals", "poisson"] if burst == 1 else ["--arrivals", "bursty", "--burst", str(burst)]
+    if rng.random() < 0.3:
+        problem.reserve = 0.15
+        problem.options += ["--reserve", "15%"]
+    if rng.random() < 0.3:
+        problem.procs_max = rng.choice([1, 2])
+        problem.options += ["--procs", str(problem.procs_max)]
+    whole = rng.random() < 0.3
+    if whole:
+        problem.options.append("--whole-ms")
+    if problem.rule == "queue" and host:
+        problem.options += ["--host", f"{host}us"]
+    for m in problem.models:
+        m.limit = math.floor(m.slo / 1e3) * 1e3 if whole else m.slo
+        if problem.rule == "queue":
+            m.limit -= host
+            m.queue = (0.99, burst)
+
+
 def make(rng, kind):
+    if kind == "ruled":
+        problem = make(rng, rng.choice(["isolated", "shared", "mixed"]))
+        restrict(rng, problem)
+        return problem
     devices = make_devices(rng, kind)
     isolated = kind == "isolated" or (kind not in ("shared", "isolated") and rng.random() < 0.4)
     for device in devices:
@@ -110,6 +141,7 @@ def make(rng, kind):
         times = sorted(t for t, _ in model.points.values())
         time = rng.choice(times[:len(times) // 2 + 1])
         model.slo = round(time * (rng.uniform(2, 2.4) if kind == "tight" else rng.uniform(2.2, 9)) / 1e3, 2) * 1e3
+        model.limit = model.slo
         best = max((b * p * 1e6 / t for (_, _, b, p), (t, _) in model.points.items()
                     if model.allows(t, "half09")), default=1)
         model.rate = 0 if rng.random() < 0.04 else round(best * 10 ** rng.uniform(-1.6, 0.35), 2)
@@ -136,6 +168,7 @@ def change(rng, problem):
         after.models[one].rate = round(after.models[one].rate * rng.choice([0.3, 0.8, 1.2, 2]), 2)
     elif what == "slo":
         after.models[one].slo = round(after.models[one].slo * rng.choice([0.7, 1.5]) / 1e3, 2) * 1e3
+        after.models[one].limit = after.models[one].slo
     elif what == "added" and len(problem.models) > 1:
         del before.models[one]
     elif what == "removed" and len(problem.models) > 1:
@@ -168,7 +201,7 @@ def run(weft, problem, folder, previous=None):
                "--rule", problem.rule, "-o", os.path.join(folder, "plan.json")]
     if previous:
         command += ["--previous", previous]
-    done = subprocess.run(command + ["--isolated"] * problem.isolated, stdout=subprocess.PIPE,
+    done = subprocess.run(command + problem.options + ["--isolated"] * problem.isolated, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 3:
         return None, done.stderr
