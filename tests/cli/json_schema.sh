@@ -30,9 +30,23 @@ cp "plan.$made.json" first_plan
 plan fleet_gpu.yaml --rule queue --arrivals bursty --burst 4 --quantile 0.95 --confidence 0.9 --host 100us
 plan fleet_gpu.yaml --goal goodput
 plan fleet_gpu.yaml --policy usher
-json reconcile "$WEFT" reconcile --from first_plan --plan "plan.$made.json" --engine systemd -o change --format json
+cp "plan.$made.json" last_plan
+first() { json "$1" "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" "${@:2}" --format json; }
+first plan-check --check first_plan
+sed 's/"gpus": 1,/"gpus": 2,/' first_plan >wrong_plan
+expect 4 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --check wrong_plan --format json
+mv out plan-check.wrong.json
+first plan-compare --compare
+json plan-compare "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" --carbon 300 --compare --format json
+first plan-change --rate digits=20/s
+json plan-change "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" --gpu a100-80=0 --format json
+first plan-explain --explain parity
+json plan-explain "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --bundle digits.weft --explain digits --format json
+json plan-explain "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" --explain parity --format json
+json reconcile "$WEFT" reconcile --from first_plan --plan last_plan --engine systemd -o change --format json
 cp change/plan.json plan.changed.json
 json simulate "$WEFT" simulate first_plan --format json --duration 1s
+simulated=simulate.$made.json
 json simulate "$WEFT" simulate first_plan --set "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy weft \
     --period 500ms --format json --duration 2s
 # Apps; energy and carbon are known.
@@ -48,6 +62,8 @@ for name in small large; do
     printf 'device,slice,batch,time_us,energy_j\nh100,1g.10gb,1,%d,0.1\n' $([ $name = small ] && echo 5000 || echo 20000) >$name.csv
 done
 printf 'devices:\n  - {type: h100, count: 2, mig: true}\n' >mig.yaml
+printf 'models:\n  - {name: small, profile: small.csv, slo: 100ms, rate: 2000/s}\n' >one.yaml
+json plan-explain "$WEFT" plan one.yaml --fleet mig.yaml --explain small --format json
 json plan "$WEFT" plan apps.yaml --fleet mig.yaml --policy clover -o -
 cp "plan.$made.json" apps_plan
 json simulate "$WEFT" simulate apps_plan --set apps.yaml --fleet mig.yaml --carbon carbon.csv --bucket 1s \
@@ -60,6 +76,16 @@ has "run.$made.json" '"agrees": true'
 expect 4 "$WEFT" run digits.weft --model digits --input image=@x.npy --expect logits=@x.npy --format json
 mv out run.differs.json
 json doctor "$WEFT" doctor --format json
+"$WEFT" serve digits.weft --http 0 --grpc off --metrics off >ready 2>log &
+server=$!
+for _ in $(seq 200); do
+    grep -q READY ready && break
+    sleep 0.1
+done
+json replay "$WEFT" replay --to "localhost:$(sed -n 's/.* http=\([0-9]*\).*/\1/p' ready)" --set "$examples/digits.yaml" \
+    --scale 0.01 --duration 1s --bucket 500ms --compare "$simulated" --format json
+kill $server
+wait $server
 json push "$WEFT" push digits.weft store --tag now --format json
 json pull "$WEFT" pull store now -o pulled.weft --format json
 json verify "$WEFT" verify "$examples/digits_cnn.onnx" --format json
