@@ -387,7 +387,8 @@ static void extend(search *s, uint32_t at, double left, double cost)
             continue;
         }
         if (s->visits++ >= VISITS_MAX) {
-            s->cut = fmin(s->cut, bound);
+            /* Fewer may be cheaper than the number that carries more than is left. */
+            s->cut = fmin(s->cut, rest < 0 ? cost + left * ratio_of(own) : bound);
             break;
         }
         s->count[at] = n;
