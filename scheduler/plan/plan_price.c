@@ -4,17 +4,25 @@
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
+#include "base/slice_name.h"
+
 #include <math.h>
 #include <string.h>
 
-/* Of a whole device, dollars an hour. */
-static double price_of(const weft_problem *problem, const char *type)
+/* Of the whole device of a placement, dollars an hour. A fleet says how many cores a CPU has;
+ * without one its slice does, of which `share` is the part. */
+static double price_of(const weft_problem *problem, const weft_placement *p, double share)
 {
-    const weft_fleet_device *row = problem->fleet ? weft_fleet__row(problem->fleet, type) : NULL;
-    const weft_device_type *known = weft_device_type_find(type);
+    const weft_fleet_device *row = problem->fleet ? weft_fleet__row(problem->fleet, p->type) : NULL;
+    const weft_device_type *known = weft_device_type_find(p->type);
+    uint32_t cores;
     if (row)
         return weft_fleet__price(row);
-    return known ? known->price_per_hour : 0;
+    if (!known || !weft_device_type_is_cpu(p->type))
+        return known ? known->price_per_hour : 0;
+    return weft_slicename_cores(p->slice, WEFT_FLEET_CORES_MAX, &cores)
+               ? known->price_per_hour * cores / share
+               : 0;
 }
 
 const char *weft_plan__unit(const weft_plan *now, const weft_plan *next,
@@ -39,7 +47,7 @@ double weft_plan__slice_price(const weft_plan *next, const weft_placement *p,
     double share = p->share > 0 ? fmin(p->share, 1) : 1, hours = share * seconds / 3600;
     if (strcmp(unit, "gCO2") == 0)
         return hours * weft_plan__price(next, problem, unit) / fmax(1, next->gpus);
-    return strcmp(unit, "$") == 0 ? hours * price_of(problem, p->type) : hours;
+    return strcmp(unit, "$") == 0 ? hours * price_of(problem, p, share) : hours;
 }
 
 double weft_plan__busy(const weft_plan *plan)

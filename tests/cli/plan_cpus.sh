@@ -32,3 +32,20 @@ printf 'devices:\n  - {type: cpu-zen4, count: 1, cores: 4}\n' >one.yaml
 expect 0 "$WEFT" plan set.yaml --bundle digits.weft --fleet one.yaml -o one.json
 has one.json '"type": "cpu-zen4"'
 expect 0 "$WEFT" export one.json --to systemd --bundle /srv/digits.weft -o units
+# The printed prices of cores are exact enough to be read back.
+expect 0 "$WEFT" list prices
+mv out prices.csv
+has prices.csv "cpu-graviton3,0.0363,"
+printf 'devices:\n  - {type: cpu-graviton3, count: 2, cores: 8, slices: [4, 4]}\n' >arm.yaml
+expect 0 "$WEFT" plan set.yaml --fleet arm.yaml --prices prices.csv -o arm.json
+grep -o '"cost_per_hour": [0-9.]*' arm.json >with
+expect 0 "$WEFT" plan set.yaml --fleet arm.yaml -o arm.json
+grep -o '"cost_per_hour": [0-9.]*' arm.json >without
+cmp -s with without || die "the printed table changes the plan: $(shown with)"
+# Moving to other machines costs the same whether the fleet file or the slices say how many cores there are.
+for fleet in "" "--fleet fleet.yaml"; do
+    expect 0 "$WEFT" reconcile --from arm.json --plan plan.json $fleet --engine systemd --format json -o change
+    grep -o '"price": [0-9.e-]*' out >"price${fleet:+s}"
+    rm -r change
+done
+cmp -s price prices || die "$(shown price) without the fleet, $(shown prices) with it"

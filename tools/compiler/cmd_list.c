@@ -127,6 +127,12 @@ static void print_brief(const json_t *row)
     printf("%-18s %s\n", text_of(row, "name"), text_of(row, "brief"));
 }
 
+/* Cents of a GPU; a core costs a few cents. */
+static int decimals_of(double dollars)
+{
+    return dollars < 0.1 ? 4 : 2;
+}
+
 static void print_gpu(const json_t *row)
 {
     char size[32] = "-", price[32] = "-"; /* unknown */
@@ -135,7 +141,8 @@ static void print_gpu(const json_t *row)
     if (json_is_integer(bytes))
         weft_tool_bytes((uint64_t)json_integer_value(bytes), size);
     if (json_is_real(dollars))
-        snprintf(price, sizeof price, "$%.2f/h", json_real_value(dollars));
+        snprintf(price, sizeof price, "$%.*f/h", decimals_of(json_real_value(dollars)),
+                 json_real_value(dollars));
     printf("%-19s %10s  %9s  %s\n", text_of(row, "name"), size, price,
            json_is_true(json_object_get(row, "mig")) ? "MIG" : "");
 }
@@ -143,9 +150,9 @@ static void print_gpu(const json_t *row)
 /* A row of the table that --prices reads. */
 static void print_price(const json_t *row)
 {
-    printf("%s,%.2f,%s,%s\n", text_of(row, "device"),
-           json_real_value(json_object_get(row, "price_per_hour")), text_of(row, "date"),
-           text_of(row, "source"));
+    double dollars = json_real_value(json_object_get(row, "price_per_hour"));
+    printf("%s,%.*f,%s,%s\n", text_of(row, "device"), decimals_of(dollars), dollars,
+           text_of(row, "date"), text_of(row, "source"));
 }
 
 static void print_policy(const json_t *row)
