@@ -148,11 +148,13 @@ const char *weft_export__label(weft_arena *arena, const char *text, size_t max);
 uint64_t weft_export__memory_mib(const export_worker *w);
 /* Memory that a worker asks for, MiB: on CPUs its limit, on GPUs memory of the host. 0: unknown. */
 uint64_t weft_export__request_mib(const export_worker *w);
-/* "PROGRAM serve BUNDLE PLAN --address A --http P --grpc P --metrics P" */
+/* Port of the URL of a store; 0: it is no http:// or https:// with a host and at most a port. */
+uint32_t weft_export__store_port(const char *url);
 /* The command that gets the bundle from the store; with --store. */
 const char *weft_export__pull(const export_ctx *ctx);
 /* Folder of the bundle. */
 const char *weft_export__bundle_folder(const export_ctx *ctx);
+/* "PROGRAM serve BUNDLE PLAN --address A --http P --grpc P --metrics P" */
 const char *weft_export__command(const export_ctx *ctx, const export_worker *w,
                                  const char *address);
 

@@ -198,14 +198,12 @@ static void write_port(weft_export_yaml *y, const char *protocol, int64_t port)
 /* What gets the bundle asks for names, and on the port of the store. */
 static void write_egress(weft_export_yaml *y, const char *url)
 {
-    const char *host = strstr(url, "://") + 3, *at = host + strcspn(host, ":/");
-    int64_t port = *at == ':' ? strtol(at + 1, NULL, 10) : url[4] == 's' ? 443 : 80;
     open_seq(y, "egress");
     weft_export_yaml__map(y);
     open_seq(y, "ports");
     write_port(y, "UDP", 53);
     write_port(y, "TCP", 53);
-    write_port(y, "TCP", port);
+    write_port(y, "TCP", weft_export__store_port(url));
     end_seq(y);
     end_map(y);
     end_seq(y);

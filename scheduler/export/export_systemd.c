@@ -131,8 +131,9 @@ static const char *bundle_of(const export_ctx *ctx)
                         : NULL;
 }
 
-/* Runs as root, for the folder is nobody else's, and writes there only. What fails is tried again
- * in the service: if the service failed, systemd would give up its workers. */
+/* Runs as root, for the folder is nobody else's, and writes there only; the folder is made before
+ * (+: outside of the sandbox, which cannot be built around a missing one). What fails is tried
+ * again in the service: if the service failed, systemd would give up its workers. */
 static void write_bundle(export_ctx *ctx, const export_node *node)
 {
     weft_buf buf = {0};
@@ -145,6 +146,7 @@ static void write_bundle(export_ctx *ctx, const export_node *node)
                     "Type=oneshot\n"
                     "RemainAfterExit=yes\n"
                     "TimeoutStartSec=infinity\n"
+                    "ExecStartPre=+/bin/mkdir -p %s\n"
                     "ExecStart=/bin/sh -c 'until %s; do sleep 5; done'\n"
                     "ReadWritePaths=%s\n"
                     "ProtectHome=read-only\n"
@@ -154,7 +156,8 @@ static void write_bundle(export_ctx *ctx, const export_node *node)
                     "CapabilityBoundingSet=\n"
                     "SystemCallFilter=@system-service\n"
                     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n",
-                    ctx->o.digest, weft_export__pull(ctx), weft_export__bundle_folder(ctx));
+                    ctx->o.digest, weft_export__bundle_folder(ctx), weft_export__pull(ctx),
+                    weft_export__bundle_folder(ctx));
     write_common(&buf);
     weft_export__add(ctx,
                      weft_arena_printf(ctx->arena, "%s/%s.service", node->name, bundle_of(ctx)),

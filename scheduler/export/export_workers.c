@@ -49,17 +49,30 @@ static bool is_pinned(const char *image)
            is_digest(at + 1);
 }
 
+uint32_t weft_export__store_port(const char *url)
+{
+    bool https = strncmp(url, "https://", 8) == 0;
+    if (!https && strncmp(url, "http://", 7) != 0)
+        return 0;
+    const char *host = url + (https ? 8 : 7), *path = host + strcspn(host, "/");
+    const char *at = host + strcspn(host, ":/@"), *digits = at + 1;
+    if (at == host || at == path)
+        return at == host ? 0 : https ? 443 : 80;
+    long port = *at == ':' ? strtol(digits, NULL, 10) : 0; /* without names and passwords */
+    bool all = digits + strspn(digits, "0123456789") == path && path - digits <= 5;
+    return all && port <= 65535 ? (uint32_t)port : 0;
+}
+
 static weft_err check_store(export_ctx *ctx)
 {
     weft_export_options *o = &ctx->o;
     if (!o->store && !o->digest)
         return WEFT_ERR_OK;
-    bool is_url =
-        o->store && (strncmp(o->store, "https://", 8) == 0 || strncmp(o->store, "http://", 7) == 0);
-    if (!o->store || !weft_export__is_plain(o->store, 1024) || (!is_url && o->store[0] != '/'))
+    if (!o->store || !weft_export__is_plain(o->store, 1024) ||
+        (o->store[0] != '/' && weft_export__store_port(o->store) == 0))
         return weft_export__fail(ctx, "store",
-                                 "must be a URL or an absolute path of letters, digits and "
-                                 "-_./:@, not",
+                                 "must be https://HOST[:PORT][/PATH], likewise http://, or an "
+                                 "absolute path, of letters, digits and -_./:@, not",
                                  o->store ? o->store : "");
     if (!o->digest || !is_digest(o->digest))
         return weft_export__fail(ctx, "digest", "must be sha256:HEX, not",

@@ -62,6 +62,9 @@ has claimed/device-plugin/deployments.yaml "claimName: all-models"
 grep -q "port: 443" claimed/services/network-policy.yaml || die "the store may not be asked"
 stored 1 bad /srv/store "$digest"
 stored 1 bad 'https://a/$(x)' "$digest"
+for url in http:// https:///weft https://a:0/weft https://a:65536 https://a:8x/weft https://user:secret@a/weft; do
+    stored 1 bad "$url" "$digest"
+done
 stored 1 bad https://a "${digest%7}"
 stored 1 bad https://a "$digest" --bundle-image "reg.example/models@$digest"
 expect 1 "$WEFT" export plan.json --to kubernetes -o bad --digest "$digest"

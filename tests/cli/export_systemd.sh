@@ -28,6 +28,7 @@ expect 0 "$WEFT" export plan.json --to systemd -o stored --weft "$(realpath "$WE
     --store https://store.example/weft --digest "sha256:$(printf 'a%.0s' $(seq 64))" --bundle "$PWD/srv/a.weft"
 for node in stored/*/; do
     has "$node/weft-bundle-aaaaaaaaaaaaaaaa.service" "pull https://store.example/weft sha256:aaaa"
+    has "$node/weft-bundle-aaaaaaaaaaaaaaaa.service" "ExecStartPre=+/bin/mkdir -p $PWD/srv"
     for unit in "$node"weft-d*-s[0-9].service; do has "$unit" "Requires=weft-bundle-aaaaaaaaaaaaaaaa.service"; done
 done
 if command -v systemd-analyze >/dev/null; then
