@@ -111,5 +111,14 @@ class Connection:
             pass
         return out
 
+    def until(self, wanted, seconds=30):
+        """The first frame for which wanted(kind, flags) holds; an error if the connection ends before."""
+        self.socket.settimeout(seconds)
+        while True:
+            got = self.frame()
+            assert got, "the connection ended"
+            if wanted(got[0], got[1]):
+                return got
+
     def close(self):
         self.socket.close()
