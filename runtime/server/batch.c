@@ -271,6 +271,18 @@ void weft_batch__put_back(router_model *model, router_batch *batch)
     batch->n = 0;
 }
 
+void weft_batch__keep_adapter(router_batch *batch, const weft_request *request)
+{
+    if (request->live)
+        batch->left[batch->n_left++] = weft_live__hold(request->live);
+}
+
+void weft_batch__end(router_batch *batch)
+{
+    while (batch->n_left > 0)
+        weft_live__release(batch->left[--batch->n_left]);
+}
+
 /* -- Sending -------------------------------------------------------------------------------- */
 
 /* One input of a batch: the rows of its requests, then its last row once for each row of padding.

@@ -769,6 +769,7 @@ weft_err weft_deployment__start(weft_deployment *d, weft_router *router, weft_lo
     d->offload = weft_offload__create(loop, 0);
     if (!d->offload)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "no thread for bundles");
+    weft_live__free_beside(weft_router__live(router), d->offload);
     return weft_router__on_change(router, on_change, d);
 }
 
@@ -796,6 +797,8 @@ void weft_deployment__stop(weft_deployment *d)
     if (d->options.source.stop)
         d->options.source.stop(d->options.source.user);
     weft_offload__destroy(d->offload);
+    if (d->router)
+        weft_live__free_beside(weft_router__live(d->router), NULL);
     d->offload = NULL;
     while (d->current || d->first) {
         operation *op = d->current ? d->current : d->first;

@@ -43,6 +43,8 @@ typedef struct weft_live weft_live;
 WEFT_MUST_USE weft_err weft_live__create(const weft_serve_options *options, weft_diag *diag,
                                          weft_live **out);
 void weft_live__destroy(weft_live *live); /* NULL is allowed */
+/* From now on places are freed by the thread of `offload`; NULL: at once. `live` may be NULL. */
+void weft_live__free_beside(weft_live *live, weft_offload *offload);
 /* The store, to be read by workers; -1 for NULL. */
 int weft_live__fd(const weft_live *live);
 

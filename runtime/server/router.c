@@ -174,6 +174,7 @@ static weft_request *detach(router_worker *w, router_batch *batch, uint32_t i)
 {
     weft_request *r = batch->request[i];
     batch->request[i] = NULL;
+    weft_batch__keep_adapter(batch, r);
     if (!weft_wire__own(&w->process.tx))
         w->broken = true; /* the message cannot be completed */
     return r;
@@ -524,6 +525,7 @@ static void finish_batch(weft_router *router, router_batch *batch, bool separate
             finish(router, r);
         }
     }
+    weft_batch__end(batch);
 }
 
 static void on_worker_idle(void *user)
@@ -564,6 +566,7 @@ static void take_back(weft_router *router, router_batch *batch, bool begun)
                                  "%d workers ended while running this request", ATTEMPTS_MAX);
         finish(router, r);
     }
+    weft_batch__end(batch);
 }
 
 static void on_end(void *user, bool starting)

@@ -82,6 +82,10 @@ typedef struct router_batch {
     int64_t request_rows[BATCH_REQUESTS_MAX];
     int64_t request_length[BATCH_REQUESTS_MAX]; /* of its sequences, in a packed batch */
     uint32_t n;
+    /* Adapters of requests that were taken out while the batch runs: its message has their
+     * numbers, so that they keep their place in the store until the batch ends. */
+    weft_live_adapter *left[BATCH_REQUESTS_MAX];
+    uint32_t n_left;
     int64_t rows, padded_rows;
     int64_t packed_rows; /* of the bucket of a packed batch */
     uint64_t sent_ns;
@@ -111,6 +115,10 @@ int64_t weft_batch__waiting(const router_model *model);
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
 /* Moves the requests of a batch back to where they stood. */
 void weft_batch__put_back(router_model *model, router_batch *batch);
+/* The request leaves the batch while its message is at a worker. */
+void weft_batch__keep_adapter(router_batch *batch, const weft_request *request);
+/* The worker has answered the batch, or is gone. */
+void weft_batch__end(router_batch *batch);
 /* Outputs that no request of the batch asks for. */
 uint64_t weft_batch__skipped(const router_batch *batch);
 /* Composes the inputs of the batches, one part after the other, into a message of kind RUN.

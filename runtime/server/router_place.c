@@ -197,6 +197,8 @@ weft_err weft_router__open_worker(weft_router *router, router_worker *w,
 void weft_router__close_worker(router_worker *w)
 {
     weft_worker__stop(&w->process);
+    for (uint32_t k = 0; k < weft_router__count_batches(w); k++)
+        weft_batch__end(weft_router__batch(w, k));
     weft_pulse__destroy(w->process.pulse);
     if (w->process.pulse_fd >= 0)
         close(w->process.pulse_fd);

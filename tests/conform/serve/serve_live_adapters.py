@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -62,8 +63,8 @@ class Versions:
                 if self.begun[i] <= answered and not (i + 1 < n and self.ended[i + 1] < sent)]
 
 
-def ask(server, name, i, parameter=None):
-    parameters = {"binary_data_output": True, **({"adapter": parameter} if parameter else {})}
+def ask(server, name, i, parameter=None, **more):
+    parameters = {"binary_data_output": True, **({"adapter": parameter} if parameter else {}), **more}
     status, got = server.infer(name, {"inputs": [tensor(p.name, a) for p, a in zip(model.g.inputs, inputs[i])],
                                       "outputs": [{"name": "hidden"}], "parameters": parameters})
     return status, got["outputs"][0]["array"] if status == 200 else got["error"]
@@ -139,6 +140,33 @@ def check_refused(server, hot):
     check(server, "bert@hot", hot)
 
 
+def check_left(server):
+    """Requests whose deadline has passed are gone, but the worker has still to run their batch: the others of it are answered
+    also when the adapter of those is unloaded meanwhile. Unloaded adapters leave nothing in the store."""
+    for name in ("late", "other"):
+        load(server, f"open@{name}", "hot1")
+    want = ask(server, "open@other", 0)[1]
+    pid, got = server.workers()[0], {}
+    os.kill(pid, signal.SIGSTOP)
+    threads = [threading.Thread(target=lambda k=k, p=p: got.update({k: ask(server, f"open@{k}", 0, **p)}))
+               for k, p in (("late", {"timeout": 500000}), ("other", {}))]
+    for t in threads:
+        t.start()
+    threads[0].join()
+    assert got["late"][0] == 503 and "while the model was running" in got["late"][1], got
+    ctl("unload", "open@late")
+    os.kill(pid, signal.SIGCONT)
+    threads[1].join()
+    assert got["other"][0] == 200 and is_near(got["other"][1], want), got
+    ctl("unload", "open@other")
+    fds = f"/proc/{server.process.pid}/fd"
+    store = [n for n in os.listdir(fds) if os.path.abspath("left") + "/#" in os.readlink(f"{fds}/{n}")]
+    until = time.monotonic() + 20
+    while os.stat(f"{fds}/{store[0]}").st_blocks:
+        assert time.monotonic() < until, "unloaded adapters take room in the store"
+        time.sleep(0.01)
+
+
 def run_clients(server, names, stop, problems, counts):
     def client(seed):
         rng = random.Random(seed)
@@ -169,6 +197,8 @@ subprocess.run([WEFT, "compile", "--merge", "off", "set.yaml", "-o", "models.wef
 OPTIONS = ("--adapters", "adapters", "--control", "control", "--state", "state", "--slices", "1,1", "--max-queue-delay", "2ms",
            "--adapter-memory", str(6 * os.path.getsize("adapters/many0/adapter_model.safetensors")))
 
+with Server("--adapters", "adapters", "--control", "control", "--state", "left", "--slices", "1", "--max-queue-delay", "100ms") as server:
+    check_left(server)
 with Server() as server:
     assert "is off" in load(server, "bert@hot", "hot0", 400)
 with Server(*OPTIONS) as server:
