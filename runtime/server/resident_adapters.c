@@ -11,6 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Each takes a mapping, of which a process may have 65,530 (vm.max_map_count). */
+enum { RESIDENT_MAX = 16384 };
+
 typedef struct resident {
     weft_session *session;
     uint64_t number;
@@ -88,7 +91,8 @@ static void evict(weft_resident *r, uint32_t at)
 /* Makes room for so many bytes, without what the present batch needs. */
 static void make_room(weft_resident *r, uint64_t bytes)
 {
-    while (r->n > 0 && (bytes > r->budget || r->bytes > r->budget - bytes)) {
+    while (r->n > 0 &&
+           (r->n >= RESIDENT_MAX || bytes > r->budget || r->bytes > r->budget - bytes)) {
         uint32_t oldest = 0;
         for (uint32_t i = 1; i < r->n; i++)
             if (r->at[i].used < r->at[oldest].used)

@@ -1,5 +1,8 @@
 /* Sessions with adapters: adapter_delta on random batches beside its definition, by the CPU's
  * kernel and by the reference implementation, whole and in slices, and what is refused. */
+#include "base/file.h"
+#include "runtime/adapter/adapter.h"
+#include "runtime/server/live_int.h"
 #include "runtime/session/session_int.h"
 #include "tests/support/session_world.h"
 
@@ -264,6 +267,56 @@ static void test_cpu_adapter__adapters_come_and_go(void **state)
     }
 }
 
+/* -- In a worker ------------------------------------------------------------------------------ */
+
+static uint32_t count_mappings(void)
+{
+    char *text;
+    size_t len;
+    uint32_t n = 0;
+    assert_int_equal(weft_file_read("/proc/self/maps", 1 << 26, NULL, &text, &len), WEFT_ERR_OK);
+    for (size_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    free(text);
+    return n;
+}
+
+/* Adapters of few bytes do not use up the mappings that a process may have. */
+static void test_cpu_adapter__small_adapters_take_a_limited_number_of_mappings(void **state)
+{
+    (void)state;
+    enum { MANY = 17000, MOST = 16384, APART = 1 << 16, WIDTH_MAX = 64 };
+    static const float zeros[WIDTH_MAX];
+    const uint64_t first = (uint64_t)1 << 32;
+    uint64_t seed = 7, number = 0;
+    uint32_t n_read = 0, before = count_mappings();
+    uint8_t *bytes;
+    size_t len;
+    problem p;
+    make_problem(&p, &seed);
+    open_world(&p.w, 1);
+    const weft_peft_module module = {
+        .path = "q", .rank = 1, .k = p.k, .n = p.width[0], .a = zeros, .b = zeros};
+    const weft_peft peft = {.module = &module, .n = 1};
+    assert_int_equal(weft_peft_pack(&peft, p.name, &bytes, &len), WEFT_ERR_OK);
+    int fd = weft_file_make("store", "", 0);
+    weft_resident *r = weft_resident__create(fd, UINT64_MAX / 2);
+    for (uint64_t i = 0; i < MANY; i++) {
+        number = first + i * APART;
+        assert_int_equal(weft_file_put_at(fd, bytes, len, number), 0);
+        assert_int_equal(
+            weft_resident__need(r, p.w.session, &p.w.bundle, &number, 1, p.w.diag, &n_read),
+            WEFT_ERR_OK);
+        assert_int_equal(n_read, 1);
+    }
+    assert_in_range(count_mappings(), MOST, before + MOST + 64);
+    assert_int_equal(weft_session_adapt(p.w.session, &number, 1, p.w.diag), WEFT_ERR_OK);
+    assert_int_equal(weft_session_adapt(p.w.session, &first, 1, p.w.diag), WEFT_ERR_INPUT);
+    weft_resident__destroy(r);
+    finish_world(&p.w);
+    free(bytes);
+}
+
 /* -- In bundles ------------------------------------------------------------------------------- */
 
 static weft_err write_and_read(problem *p, weft_bundle **out)
@@ -356,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_cpu_adapter__the_reference_agrees),
         cmocka_unit_test(test_cpu_adapter__other_numbers_of_rows_are_refused),
         cmocka_unit_test(test_cpu_adapter__adapters_come_and_go),
+        cmocka_unit_test(test_cpu_adapter__small_adapters_take_a_limited_number_of_mappings),
         cmocka_unit_test(test_cpu_adapter__bundles_keep_adapters),
         cmocka_unit_test(test_cpu_adapter__factors_that_do_not_fit_are_refused),
     };
