@@ -6,13 +6,13 @@
 #include "runtime/server/deployment_int.h"
 
 #include "base/file.h"
-#include "runtime/adapter/adapter.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { ENTRIES_MAX = 4096, NAME_BYTES_MAX = 200 };
 
@@ -217,12 +217,28 @@ bool weft_repository__may_change(const char *patterns, const char *model)
     return weft_key__names_model(patterns, base);
 }
 
+/* Whether there is something at the path, which is the client's, below the root. */
+static bool check_path(const char *root, const char *path, weft_repository_refusal *out)
+{
+    int fd = -1;
+    weft_diag *diag = weft_diag_create();
+    weft_err err = diag ? weft_file_open_beneath(root, path, diag, &fd) : WEFT_ERR_NOMEM;
+    if (err == WEFT_ERR_OK)
+        close(fd);
+    else if (err == WEFT_ERR_INPUT)
+        (void)refuse(out, WEFT_ANSWER_INVALID, weft_diag_at(diag, 0)->text);
+    else
+        (void)refuse(out, WEFT_ANSWER_NOT_FOUND, "there is no such folder of an adapter");
+    weft_diag_destroy(diag);
+    return err == WEFT_ERR_OK;
+}
+
 /* An adapter and its folder: below that of all adapters, BASE/NAME or what the client says. */
 static bool change_adapter(weft_deployment *d, const char *model, const char *name, bool loads,
                            const weft_repository_request *request, weft_operation_wait *wait,
                            weft_repository_refusal *out)
 {
-    char base[NAME_BYTES_MAX + 1], folder[2 * NAME_BYTES_MAX + 4], path[4096];
+    char base[NAME_BYTES_MAX + 1], folder[2 * NAME_BYTES_MAX + 4];
     const char *root = weft_deployment__adapters(d);
     size_t len = (size_t)(name - 1 - model);
     if (!root)
@@ -237,10 +253,8 @@ static bool change_adapter(weft_deployment *d, const char *model, const char *na
     base[len] = '\0';
     snprintf(folder, sizeof folder, "%s/%s", base, name);
     const char *from = request->path ? request->path : folder;
-    if (loads && (size_t)snprintf(path, sizeof path, "%s/%s", root, from) >= sizeof path)
-        return refuse(out, WEFT_ANSWER_INVALID, "the path is too long");
-    if (loads && !weft_file_is_folder(path) && !weft_peft_is_onnx(path))
-        return refuse(out, WEFT_ANSWER_NOT_FOUND, "there is no such folder of an adapter");
+    if (loads && !check_path(root, from, out))
+        return false;
     return weft_deployment__adapt(d, base, name, root, loads ? from : NULL, wait) != 0 ||
            refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");
 }

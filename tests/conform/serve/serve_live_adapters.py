@@ -125,7 +125,7 @@ def check_refused(server, hot):
     for path, code, words in (
             ("bad/shape", 400, "features"), ("bad/short", 400, "the data has"), ("bad/header", 400, "header"), ("bad/empty", 400, "no safetensors"),
             ("bad/nothing", 400, "No such file"), ("bad/link", 400, "symbolic link"), ("bad/nowhere", 404, "no such folder"),
-            ("../adapters/many0", 400, ""), ("/etc", 404, ""), ("bad/old.onnx_adapter", 400, "adapter of ONNX Runtime")):
+            ("../adapters/many0", 400, '".."'), ("../nowhere", 400, '".."'), ("/etc", 400, ""), ("/nowhere", 400, ""), ("bad/old.onnx_adapter", 400, "adapter of ONNX Runtime")):
         error = load(server, "bert@hot", path, code)
         assert words in error, (path, error)
     for name, code, words in (("nobody@hot", 404, "no such"), ("bert@", 404, "name"), ("bert@.hot", 404, "name"), ("plain@hot", 400, "takes none")):
