@@ -354,13 +354,14 @@ static int write_all(int fd, const weft_span *span, size_t n)
     return code;
 }
 
-/* Opens a new file beside `path` with the permissions of the umask; `temp` gets its name. */
-static int open_temp(const char *path, char *temp, size_t size)
+/* Opens a new file beside `path` with the permissions of `mode` that the umask leaves; `temp` gets
+ * its name. */
+static int open_temp(const char *path, char *temp, size_t size, mode_t mode)
 {
     int fd = -1;
     for (int i = 0; i < TEMP_NAME_TRIES; i++) {
         snprintf(temp, size, "%s.%ld-%d.tmp", path, (long)getpid(), i);
-        fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
         if (fd >= 0 || errno != EEXIST)
             break;
     }
@@ -382,7 +383,9 @@ static bool is_descriptor(const char *path)
            memcmp(to, folder, sizeof to) == 0;
 }
 
-weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n, weft_diag *diag)
+/* `is_private`: only the user may read and write the file, whatever the one before allowed. */
+static weft_err write_spans(const char *path, const weft_span *span, size_t n, bool is_private,
+                            weft_diag *diag)
 {
     if (strcmp(path, "-") == 0) {
         int code = write_all(STDOUT_FILENO, span, n);
@@ -397,13 +400,13 @@ weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n
     if (!temp)
         return weft_file__report(diag, path, "write", ENOMEM);
     int fd = direct ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY)
-                    : open_temp(path, temp, size);
+                    : open_temp(path, temp, size, is_private ? 0600 : 0666);
     int code = fd < 0 ? errno : 0;
     const char *verb = "create";
     if (fd >= 0) {
         verb = "write";
         code = write_all(fd, span, n);
-        if (!code && exists && !direct && fchmod(fd, st.st_mode & 0777) != 0)
+        if (!code && exists && !direct && !is_private && fchmod(fd, st.st_mode & 0777) != 0)
             code = errno;
         if (close(fd) != 0 && !code)
             code = errno;
@@ -416,4 +419,14 @@ weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n
     }
     free(temp);
     return code ? weft_file__report(diag, path, verb, code) : WEFT_ERR_OK;
+}
+
+weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n, weft_diag *diag)
+{
+    return write_spans(path, span, n, false, diag);
+}
+
+weft_err weft_file_write_private(const char *path, const weft_span *span, size_t n, weft_diag *diag)
+{
+    return write_spans(path, span, n, true, diag);
 }

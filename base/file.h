@@ -87,5 +87,9 @@ typedef struct weft_span {
 
 WEFT_MUST_USE weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n,
                                              weft_diag *diag);
+/* The same, and nobody but the user may read or write the file, whatever the umask and the file
+ * before allow. */
+WEFT_MUST_USE weft_err weft_file_write_private(const char *path, const weft_span *span, size_t n,
+                                               weft_diag *diag);
 
 #endif

@@ -7,11 +7,11 @@
  *
  * and the head has a hash of the rest. A result is taken only if the key is equal byte by byte, so
  * neither a collision of hashes nor a damaged file gives a wrong one; what is damaged is compiled
- * and written again. The folder and the file must belong to the user, and nobody else may write the
- * folder. A file is written beside its name and renamed, so that processes can use the folder at
- * the same time. A use sets the file's modification time; when the files exceed the limit, those
- * with the oldest times are removed (least recently used first), and so are parts that an
- * interrupted process left. */
+ * and written again. The folder and the file must belong to the user, and nobody else may write
+ * them. A file is written beside its name and renamed, so that processes can use the folder at the
+ * same time. A use sets the file's modification time; when the files exceed the limit, those with
+ * the oldest times are removed (least recently used first), and so are parts that an interrupted
+ * process left. */
 #include "codegen/cuda/nvrtc_int.h"
 
 #include "base/file.h"
@@ -166,8 +166,8 @@ static bool take(const char *at, uint64_t len, const weft_buf *key, weft_nvrtc__
 static char *read_own(int fd, uint64_t *out_len)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_size <= 0 ||
-        st.st_size > FILE_MAX)
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+        (st.st_mode & (S_IWGRP | S_IWOTH)) || st.st_size <= 0 || st.st_size > FILE_MAX)
         return NULL;
     char *at = malloc((size_t)st.st_size);
     if (at && !weft_file_get(fd, at, (size_t)st.st_size)) {
@@ -221,7 +221,8 @@ void weft_nvrtc__cache_keep(weft_nvrtc__cache *cache, const char *text, const ch
         const weft_span span[] = {
             {&h, sizeof h}, {key.at, key.len}, {r->cubin, r->cubin_bytes}, {r->ptx, r->ptx_bytes}};
         /* Without room, or in a folder that is read-only, nothing is kept. */
-        if (weft_file_write_spans(path.at, span, sizeof span / sizeof span[0], NULL) == WEFT_ERR_OK)
+        if (weft_file_write_private(path.at, span, sizeof span / sizeof span[0], NULL) ==
+            WEFT_ERR_OK)
             atomic_store(&cache->has_new, true);
     }
     weft_buf_finish(&key);

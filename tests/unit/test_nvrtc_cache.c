@@ -236,6 +236,25 @@ static void test_nvrtc_cache__refuses_folders_that_others_may_change(void **stat
     weft_nvrtc__cache_close(cache);
 }
 
+static void test_nvrtc_cache__uses_no_file_that_others_may_write(void **state)
+{
+    (void)state;
+    struct stat st;
+    mode_t before = umask(0);
+    weft_nvrtc__cache *cache = open_as("one", NO_LIMIT);
+    for (int i = 0; i < 2; i++) {
+        keep(cache, "a", "sm_80");
+        assert_int_equal(count("*.kernel"), 1);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_true(find(cache, "a", "sm_80"));
+        assert_int_equal(chmod(path, i ? 0620 : 0602), 0);
+        assert_false(find(cache, "a", "sm_80"));
+    }
+    weft_nvrtc__cache_close(cache);
+    umask(before);
+}
+
 static void set_age(const char *name, time_t seconds)
 {
     const struct timespec at[2] = {{time(NULL) - seconds, 0}, {time(NULL) - seconds, 0}};
@@ -344,6 +363,7 @@ int main(void)
         T(takes_no_file_of_another_key),
         T(reads_only_regular_files_of_its_own),
         T(refuses_folders_that_others_may_change),
+        T(uses_no_file_that_others_may_write),
         T(removes_what_was_used_the_longest_time_ago),
         T(serves_several_at_the_same_time),
     };
