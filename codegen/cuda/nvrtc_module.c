@@ -382,11 +382,23 @@ int weft_nvrtc__end_worker(weft_nvrtc__worker *w)
 void weft_nvrtc__delegate(const char *program, weft_nvrtc__worker *w, const char *text,
                           const char *arch, weft_nvrtc__result *r)
 {
-    int err = w->pid ? 0 : start(program, w);
+    bool is_new = w->pid == 0;
+    int err = is_new ? start(program, w) : 0;
+    if (err) {
+        fail(r, WORKER, err);
+        return;
+    }
     /* If the worker dies before it has read everything, writing fails with EPIPE: the caller
      * ignores SIGPIPE. */
-    if (err)
-        fail(r, WORKER, err);
-    else if (!ask(w->fd, text, arch) || !hear(w->fd, r))
-        fail(r, WORKER, weft_nvrtc__end_worker(w));
+    if (ask(w->fd, text, arch) && hear(w->fd, r))
+        return;
+    int code = weft_nvrtc__end_worker(w);
+    if (is_new) {
+        fail(r, WORKER, code);
+        return;
+    }
+    /* It may have ended after its last answer, for which this job is not to blame. */
+    weft_nvrtc__free(r);
+    *r = (weft_nvrtc__result){0};
+    weft_nvrtc__delegate(program, w, text, arch, r);
 }

@@ -7,6 +7,7 @@
 #include "tests/support/rand.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -243,6 +244,40 @@ static void test_cuda_nvrtc__a_compiler_that_fails_blames_no_kernel(void **state
     assert_string_equal(weft_diag_at(diag, 0)->text, "dlopen: NVRTC's error 0, for sm_80");
 }
 
+/* A process that ends after an answer is replaced: the next job is not to blame. */
+static void test_cuda_nvrtc__a_process_that_ended_is_replaced(void **state)
+{
+    (void)state;
+    static const char *const arch[] = {"sm_80"};
+    static const weft_cuda_source source[] = {
+        {"extern \"C\" __global__ void one_1() {}\n", "one_1", ""},
+        {"extern \"C\" __global__ void two_2() {}\n", "two_2", ""}};
+    char worker[] = "/tmp/test_cuda_nvrtc_XXXXXX";
+    /* Reads the job, 8 + 5 + 38 bytes, and answers: function 0, code 0, a byte of each result. */
+    static const char script[] = "#!/bin/sh\nhead -c 51 > /dev/null\nhead -c 8 /dev/zero\n"
+                                 "printf '\\001'\nhead -c 7 /dev/zero\n"
+                                 "printf '\\001'\nhead -c 15 /dev/zero\nprintf 'cp'\n";
+    int fd = mkstemp(worker);
+    assert_true(fd >= 0 && write(fd, script, sizeof script - 1) == sizeof script - 1);
+    assert_int_equal(fchmod(fd, 0700), 0);
+    close(fd);
+    void (*before)(int) = signal(SIGPIPE, SIG_IGN);
+    weft_bundle_image *image;
+    uint32_t n_image;
+    weft_bundle_resource *resource;
+    const weft_codegen_options options = {.n_thread = 1, .worker = worker};
+    weft_err err =
+        weft_cuda__compile(source, 2, arch, 1, &options, arena, diag, &image, &n_image, &resource);
+    (void)signal(SIGPIPE, before);
+    unlink(worker);
+    succeed(err);
+    assert_int_equal(n_image, 4);
+    for (uint32_t i = 0; i < n_image; i++) {
+        assert_int_equal(image[i].bytes, 1);
+        assert_int_equal(image[i].data[0], i % 2 ? 'p' : 'c');
+    }
+}
+
 static void test_cuda_nvrtc__unknown_architectures_are_refused(void **state)
 {
     (void)state;
@@ -316,6 +351,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__a_compiler_that_fails_blames_no_kernel,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cuda_nvrtc__a_process_that_ended_is_replaced, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__unknown_architectures_are_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_cuda_nvrtc__shared_memory_is_what_a_kernel_declares,
