@@ -26,7 +26,8 @@
  *      recreate.
  *   6. Goal cost, at most 64 models, and the plan not proven yet: an integer program over
  *      everything that the fleet allows (fleet_program.c) looks for a better plan, and raises the
- *      lower bounds. It also decides whether there is a plan where the steps before found none.
+ *      lower bounds. It also decides, for goal carbon too, whether there is a plan where the steps
+ *      before found none; if it does not, the message says that there may be one.
  *      It is left out for a plan of over 100 devices at most 2 % above its bound.
  *   7. The best plan by the goal: most goodput, then fewest dollars, then fewest devices.
  * On a fleet of one type, a plan at the lower bound ends the search at once. With the default
@@ -95,6 +96,7 @@ typedef struct weft_run {
     bool has_other;
     uint64_t bound;                  /* lower bound by the search of step 1; 0: none */
     double cost_bound, device_bound; /* by column generation; 0: none */
+    bool excluded;                   /* the integer program has shown that there is no plan */
 } weft_run;
 
 static void consider(weft_run *run, const weft_solution *list)
@@ -413,8 +415,10 @@ static bool may_gain(const weft_run *run, const weft_plan *plan)
 static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
 {
     weft_solution best = {0};
-    if (run->problem.goal != WEFT_GOAL_COST || !run->problem.solver || (found && plan->proven) ||
-        (found && (run->fast || !may_gain(run, plan))))
+    bool wanted = found ? run->problem.goal == WEFT_GOAL_COST && !run->fast && !plan->proven &&
+                              may_gain(run, plan)
+                        : run->problem.goal != WEFT_GOAL_GOODPUT;
+    if (!wanted || !run->problem.solver)
         return found;
     if (found)
         best = (weft_solution){.devices = plan->gpus, .cost_per_hour = plan->cost_per_hour};
@@ -425,6 +429,7 @@ static bool plan_exactly(weft_run *run, bool found, weft_plan *plan)
         *plan = next;
         found = true;
     }
+    run->excluded = !found && exact.proven;
     if (found)
         weft_option_table__raise_bounds(plan, exact.device_bound,
                                         exact.proven ? plan->cost_per_hour : exact.cost_bound);
@@ -609,6 +614,11 @@ static weft_err place_weft(void *state, const weft_problem *problem, weft_arena 
         /* The message of bestfit says what is missing. */
         err = weft_policy_bestfit.place(NULL, &run->problem, arena, diag, out);
         out->policy = "weft";
+        if (err == WEFT_ERR_INFEASIBLE && !run->excluded)
+            weft_diag_note(diag, (weft_where){0},
+                           "no plan was found, which does not show that there is none; a higher "
+                           "--effort than %u searches longer",
+                           run->nodes);
         return err;
     }
     if (has_kept && err == WEFT_ERR_OK) {
