@@ -446,8 +446,10 @@ static weft_err look_at_output(pull *p)
     if (fd < 0)
         return WEFT_ERR_OK;
     weft_err err = WEFT_ERR_OK;
-    bool same =
-        fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == p->index.bytes;
+    bool known = fstat(fd, &st) == 0;
+    bool same = known && S_ISREG(st.st_mode) && (uint64_t)st.st_size == p->index.bytes;
+    if (known && S_ISDIR(st.st_mode)) /* before anything is fetched */
+        err = weft_store__report(p->diag, p->o->output, "replace", EISDIR);
     if (same)
         err = weft_store__hash_file(fd, p->o->output, p->diag, sha256);
     if (err == WEFT_ERR_OK && same && memcmp(sha256, p->index.sha256, sizeof sha256) == 0) {

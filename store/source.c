@@ -69,7 +69,11 @@ static weft_err read_file(weft_source *s, const char *name, size_t limit, weft_d
     struct stat st;
     weft_err err = WEFT_ERR_OK;
     *out = NULL;
-    if (stat(path, &st) == 0)
+    bool exists = stat(path, &st) == 0;
+    if (exists && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
+        err = weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
+                              "is not a regular file");
+    else if (exists)
         err = weft_file_read(path, limit, diag, out, out_len);
     else if (errno != ENOENT && errno != ENOTDIR)
         err = weft_store__report(diag, path, "open", errno);

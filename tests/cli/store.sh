@@ -78,6 +78,12 @@ truncate -s 7 "$chunk"
 fails "has 7 bytes in place of" prod -o bad.weft
 rm "$chunk"
 fails "has no chunks/" prod -o bad.weft
+mkfifo "$chunk" # is not waited for
+fails "is not a regular file" prod -o bad.weft
+# Nothing is fetched for a name that cannot be replaced.
+rm -rf store bad.weft.part && cp -r kept store && mkdir folder.weft
+fails "cannot replace: Is a directory" prod -o folder.weft
+[ ! -s folder.weft.part ] || die "was fetched"
 for packed in $(find kept/chunks -name '*.zst' | head -1); do
     damage "${packed/kept/store}" '\xff\xff\xff\xff'
     fails "has other contents" "sha256:$a" -o bad.weft
