@@ -23,18 +23,29 @@ void weft_hash_rows(const void *data, size_t rows, size_t cols, size_t size, uin
         out[r] = weft_hash64(at + r * cols * size, cols * size, 0);
 }
 
-/* Row by row, in the order of memory. */
+/* An element as a number: its bytes, or the hash of more than eight. */
+static inline uint64_t read_element(const uint8_t *at, size_t size)
+{
+    uint64_t x = 0;
+    if (size > sizeof x)
+        return weft_hash64(at, size, 0);
+    memcpy(&x, at, size);
+    return x;
+}
+
+static inline void mix_cols(const uint8_t *at, size_t rows, size_t cols, size_t size, uint64_t *out)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++, at += size)
+            out[c] = weft_hash_mix(out[c], read_element(at, size));
+}
+
+/* Row by row, in the order of memory. f32 has a loop of its own, whose copy is one load. */
 void weft_hash_cols(const void *data, size_t rows, size_t cols, size_t size, uint64_t *out)
 {
-    const uint8_t *at = data;
     memset(out, 0, cols * sizeof *out);
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++, at += size) {
-            uint64_t x = 0;
-            if (size <= sizeof x)
-                memcpy(&x, at, size);
-            else
-                x = weft_hash64(at, size, 0);
-            out[c] = weft_hash_mix(out[c], x);
-        }
+    if (size == sizeof(float))
+        mix_cols(data, rows, cols, sizeof(float), out);
+    else
+        mix_cols(data, rows, cols, size, out);
 }

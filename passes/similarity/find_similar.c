@@ -22,7 +22,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PROBES = 8, ROOK_PIVOTS = 4, NEAR = 16, SPREAD = 8, CLEAR = 1000 };
+enum { PROBES = 8, ROOK_PIVOTS = 4, NEAR = 16, SPREAD = 8, CLEAR = 1000, BLOCK = 8 };
 
 /* -- Rows and columns ------------------------------------------------------------------------- */
 
@@ -133,6 +133,7 @@ typedef struct cross {
     float *u, *v; /* u: `rank` columns, v: `rank` rows, one after the other */
     uint32_t rank;
     double *row, *col; /* the remainder of the current row and column */
+    double *turned;    /* v by columns, [cols, rank]: what fit_row reads */
     /* Least squares: the Cholesky factor of the normal equations, rows max_rank apart; right-hand
      * sides [rank, cols]; one right-hand side [rank]. */
     double *root, *sum, *one;
@@ -242,19 +243,35 @@ static bool find_root_of_v(cross *x)
     return find_root(x);
 }
 
-/* Sets a row of u to the least-squares fit to that row of the difference. */
+static void turn_v(cross *x)
+{
+    for (uint32_t k = 0; k < x->rank; k++)
+        for (uint32_t c = 0; c < x->a->cols; c++)
+            x->turned[(size_t)c * x->rank + k] = x->v[(size_t)k * x->a->cols + c];
+}
+
+/* Sets a row of u to the least-squares fit to that row of the difference. The sums of BLOCK rows of
+ * v run beside each other: each alone waits for its last addition. */
 static void fit_row(cross *x, uint32_t row)
 {
+    uint32_t k = 0, n = x->rank;
     whole_row(x, row);
-    for (uint32_t k = 0; k < x->rank; k++) {
-        const float *v = x->v + (size_t)k * x->a->cols;
+    for (; k + BLOCK <= n; k += BLOCK) {
+        double sum[BLOCK] = {0};
+        const double *v = x->turned + k;
+        for (uint32_t c = 0; c < x->a->cols; c++, v += n)
+            for (uint32_t i = 0; i < BLOCK; i++)
+                sum[i] += x->row[c] * v[i];
+        memcpy(x->one + k, sum, sizeof sum);
+    }
+    for (; k < n; k++) {
         double sum = 0;
         for (uint32_t c = 0; c < x->a->cols; c++)
-            sum += x->row[c] * v[c];
+            sum += x->row[c] * x->turned[(size_t)c * n + k];
         x->one[k] = sum;
     }
     solve(x, x->one);
-    for (uint32_t k = 0; k < x->rank; k++)
+    for (k = 0; k < n; k++)
         x->u[(size_t)k * x->a->rows + row] = (float)x->one[k];
 }
 
@@ -296,6 +313,7 @@ static bool fit_all(cross *x, double tolerance, uint32_t *row, double *residual)
     *row = *residual = 0;
     if (!fit_v(x) || !find_root_of_v(x))
         return false;
+    turn_v(x);
     for (; *row < x->a->rows; ++*row) {
         fit_row(x, *row);
         double rest = rest_of_row(x, *row, &col);
@@ -352,13 +370,22 @@ static void add_cross(cross *x, uint32_t row, uint32_t col, uint32_t *next)
     x->rank++;
 }
 
-static double largest_element(const weft_matrix *m)
+double weft_similar__largest(const weft_matrix *m, bool *out_nan)
 {
-    double most = 0;
-    for (uint32_t r = 0; r < m->rows; r++)
-        for (uint32_t c = 0; c < m->cols; c++)
-            most = fmax(most, fabs((double)value(m, r, c)));
-    return most;
+    static const int32_t infinite = 0x7f800000;
+    int32_t most = 0, nan = 0;
+    float found;
+    for (size_t i = 0; i < (size_t)size_of(m); i++) {
+        int32_t x;
+        memcpy(&x, m->data + i * sizeof x, sizeof x);
+        x &= INT32_MAX;
+        nan |= x > infinite;
+        x = x > infinite ? 0 : x;
+        most = x > most ? x : most;
+    }
+    memcpy(&found, &most, sizeof found);
+    *out_nan = nan;
+    return found;
 }
 
 /* Moves the largest element that is not eliminated yet to (k, k) by swapping rows and columns. */
@@ -442,8 +469,11 @@ bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t
         a->cols != b->cols || size_of(a) == 0)
         return false;
     /* Two roundings: of W + B A when the weight was made, and of the division by the pivot here. */
-    if (!(tolerance > 0))
-        tolerance = 4 * FLT_EPSILON * fmax(largest_element(a), largest_element(b));
+    if (!(tolerance > 0)) {
+        bool nan;
+        double most = weft_similar__largest(a, &nan);
+        tolerance = 4 * FLT_EPSILON * fmax(most, weft_similar__largest(b, &nan));
+    }
     weft_arena_mark mark = weft_arena_get_mark(arena);
     if (is_of_high_rank(a, b, max_rank, tolerance, arena)) {
         weft_arena_reset(arena, mark);
@@ -455,6 +485,7 @@ bool weft_similar__low_rank(const weft_matrix *a, const weft_matrix *b, uint32_t
     x.row = weft_arena_array(arena, a->cols, sizeof *x.row);
     x.col = weft_arena_array(arena, a->rows, sizeof *x.col);
     x.root = weft_arena_array(arena, (size_t)max_rank * max_rank + 1, sizeof *x.root);
+    x.turned = weft_arena_array(arena, (size_t)a->cols * max_rank + 1, sizeof *x.turned);
     x.sum = weft_arena_array(arena, (size_t)max_rank * a->cols + 1, sizeof *x.sum);
     x.one = weft_arena_array(arena, (size_t)max_rank + 1, sizeof *x.one);
     x.used = weft_arena_array(arena, a->rows, sizeof *x.used);

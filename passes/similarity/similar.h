@@ -56,6 +56,8 @@ typedef struct weft_low_rank {
     double residual; /* largest element of |a - b - u v| */
 } weft_low_rank;
 
+/* The largest absolute element of an f32 matrix; NaN counts for nothing, *out_nan: there is one. */
+double weft_similar__largest(const weft_matrix *m, bool *out_nan);
 /* Approximates the difference of two f32 matrices of one shape by low-rank factors of rank at most
  * `max_rank`, within `tolerance` at every element; 0: within f32 rounding of the largest element.
  * false: there are none. The factors live in `arena`. O((rows + cols) rank^2) to find and O(rows

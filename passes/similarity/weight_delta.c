@@ -23,22 +23,12 @@ static float value(const weft_matrix *m, size_t at)
     return x;
 }
 
-static double largest(const weft_matrix *m)
-{
-    double most = 0;
-    for (size_t i = 0; i < (size_t)m->rows * m->cols; i++) {
-        double x = value(m, i);
-        if (isnan(x)) /* no sum gives a NaN back exactly */
-            return (double)INFINITY;
-        most = fmax(most, fabs(x));
-    }
-    return most;
-}
-
 bool weft_similar__is_precise(const weft_matrix *a, const weft_matrix *b)
 {
-    double of_a = largest(a), of_b = largest(b);
-    return isfinite(of_a) && of_b <= scale_max * of_a;
+    bool nan_a, nan_b;
+    double of_a = weft_similar__largest(a, &nan_a), of_b = weft_similar__largest(b, &nan_b);
+    /* No sum gives a NaN back exactly. */
+    return !nan_a && !nan_b && isfinite(of_a) && of_b <= scale_max * of_a;
 }
 
 /* -- Factors ---------------------------------------------------------------------------------- */

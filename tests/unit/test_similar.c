@@ -331,6 +331,20 @@ static void test_similar__elements_give_the_weight_back(void **state)
     weft_arena_destroy(arena);
 }
 
+/* NaN counts for nothing but is reported; the sign counts for nothing. */
+static void test_similar__largest_element(void **state)
+{
+    float x[] = {0.5f, -3, 2, 1e-40f, 0, -0.0f, 1, 2};
+    const weft_matrix m = {(const uint8_t *)x, 2, 4, 4};
+    bool nan = true;
+    (void)state;
+    assert_true(weft_similar__largest(&m, &nan) == 3 && !nan);
+    x[1] = -NAN;
+    assert_true(weft_similar__largest(&m, &nan) == 2 && nan);
+    x[6] = -INFINITY;
+    assert_true(isinf(weft_similar__largest(&m, &nan)) && nan);
+}
+
 /* Factors of both storage orders. */
 static void test_similar__factors_fit_gemms(void **state)
 {
@@ -380,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_similar__low_rank_deltas),
         cmocka_unit_test(test_similar__low_rank_is_exact),
         cmocka_unit_test(test_similar__elements_give_the_weight_back),
+        cmocka_unit_test(test_similar__largest_element),
         cmocka_unit_test(test_similar__factors_fit_gemms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
