@@ -30,6 +30,10 @@ typedef struct weft_export_options {
      * the bundle gets there in another way. With it `bundle` is [/srv/weft/HEX.weft], of 16 digits,
      * and there is no claim unless `claim` names one. */
     const char *store, *digest;
+    /* Folder with tls.crt and tls.key, by which workers speak TLS, and ca.crt, by which the front
+     * verifies that their certificates are for `name`; NULL: no TLS. For systemd, Slurm, HAProxy.
+     */
+    const char *worker_tls;
     const char *queue;      /* Kueue's queue of the workers; NULL: none */
     bool in_place;          /* an update ends a worker before it starts the next */
     const char *name;       /* prefix of all names, a DNS label [weft] */

@@ -15,6 +15,13 @@
  * never for lateness, which would multiply an overload. A backend with one server keeps it through
  * some failed checks, since nobody else could answer: requests wait for the worker to come back.
  *
+ * The kernel accepts a connection for a worker that has no CPU at the moment; a TLS handshake waits
+ * for the CPU on both sides, on a busy machine for seconds. If late handshakes counted as faults,
+ * their requests and more checks would be more handshakes, of fewer workers, until none was left.
+ * So with TLS a handshake has seconds, checks are rare also of workers in doubt, and a connection
+ * that breaks has the worker checked soon: only checks take it out. Its requests are sent to others
+ * meanwhile.
+ *
  * Weights are the plan's rates. In turn (roundrobin) each worker gets its share of any load;
  * by outstanding requests (leastconn) shares are near the plan's only under load. */
 #include "scheduler/export/export_int.h"
@@ -27,9 +34,20 @@ enum {
     /* A worker closes connections above its limit: those of all its models stay below it. */
     CONNECTIONS_OF_WORKER = 3600,
     CONNECTIONS_MAX = 256,
-    CHECKS_PER_S = 2000, /* of the front, at most; a worker and model is checked twice in 1 s */
-    CHECK_MS = 500
+    CHECKS_PER_S = 2000 /* of the front, at most; a worker and model has two servers */
 };
+
+/* When a worker counts as dead. */
+typedef struct patience {
+    uint32_t connect_ms;
+    uint32_t check_ms;         /* between two checks, and the time that a check may take */
+    uint32_t fast_ms, down_ms; /* between checks: of a worker in doubt, of a dead one */
+    uint32_t fall;             /* failed checks in a row */
+    const char *on_error;      /* of a connection */
+} patience;
+
+static const patience of_plain = {500, 500, 200, 1000, 2, "mark-down"};
+static const patience of_tls = {5000, 3000, 1000, 2000, 3, "fastinter"};
 
 /* Of a server until update.sh gives it one. */
 #define NO_ADDRESS "0.0.0.0"
@@ -38,7 +56,7 @@ typedef struct front {
     export_ctx *ctx;
     const export_route *route;
     weft_buf conf, table;
-    uint32_t check_ms;
+    patience patience;
 } front;
 
 /* -- Configuration ---------------------------------------------------------------------------- */
@@ -57,7 +75,7 @@ static void write_global(front *f)
                     "defaults\n"
                     "    mode http\n"
                     "    log global\n"
-                    "    timeout connect 500ms\n"
+                    "    timeout connect %ums\n"
                     "    timeout client 60s\n"
                     "    timeout server 35s # above --timeout of the workers\n"
                     "    timeout queue 2s\n"
@@ -70,7 +88,7 @@ static void write_global(front *f)
                     "    option httpchk\n"
                     "    http-error status 503 content-type application/json string "
                     "'{\"error\":\"no worker can answer\"}'\n",
-                    o->socket, (unsigned long long)o->buffer_bytes,
+                    o->socket, (unsigned long long)o->buffer_bytes, f->patience.connect_ms,
                     o->least ? "leastconn" : "roundrobin");
 }
 
@@ -132,6 +150,18 @@ static void write_metrics(front *f)
                     (int)(colon - o->bind), o->bind, f->ctx->front_port + 2);
 }
 
+/* Towards a worker. Its certificate is verified, for one name that those of all workers have: they
+ * are asked by address. */
+static const char *tls_of(front *f, bool grpc)
+{
+    const weft_export_options *o = &f->ctx->o;
+    return o->worker_tls ? weft_arena_printf(f->ctx->arena,
+                                             " ssl alpn %s verify required ca-file %s/ca.crt "
+                                             "verifyhost %s check-ssl check-alpn http/1.1",
+                                             grpc ? "h2" : "http/1.1", o->worker_tls, o->name)
+                         : "";
+}
+
 static void write_server(front *f, const char *backend, const export_worker *w, bool grpc,
                          uint32_t weight, bool alone)
 {
@@ -142,11 +172,16 @@ static void write_server(front *f, const char *backend, const export_worker *w, 
     connections = connections < 1                 ? 1
                   : connections > CONNECTIONS_MAX ? CONNECTIONS_MAX
                                                   : connections;
+    const patience *p = &f->patience;
+    const char *fall =
+        alone ? "fall 10"
+              : weft_arena_printf(f->ctx->arena, "fall %u observe layer4 error-limit 1 on-error %s",
+                                  p->fall, p->on_error);
     const char *options = weft_arena_printf(
         f->ctx->arena,
-        "%s maxconn %u check port %u inter %ums fastinter 200ms downinter 1s rise 2 %s",
-        grpc ? "proto h2 check-proto h1" : "proto h1", connections, w->port, f->check_ms,
-        alone ? "fall 10" : "fall 2 observe layer4 error-limit 1 on-error mark-down");
+        "%s%s maxconn %u check port %u inter %ums fastinter %ums downinter %ums rise 2 %s",
+        grpc ? "proto h2 check-proto h1" : "proto h1", tls_of(f, grpc), connections, w->port,
+        p->check_ms, p->fast_ms, p->down_ms, fall);
     weft_buf_printf(&f->conf, "    server %s %s:%u weight %u %s%s\n", w->name, address,
                     grpc ? w->port + 1 : w->port, weight, options, published ? " disabled" : "");
     weft_buf_printf(&f->table, "%s %s %s %u %u %u %s\n", backend, w->name, address,
@@ -205,14 +240,15 @@ weft_err weft_export__haproxy(export_ctx *ctx)
     if (!ctx->o.published)
         WEFT_TRY(weft_export__check_distinct(ctx));
     export_route *route = weft_export__routes(ctx);
-    front f = {.ctx = ctx, .route = route};
+    front f = {.ctx = ctx, .route = route, .patience = ctx->o.worker_tls ? of_tls : of_plain};
     size_t checks = 2 * (size_t)ctx->n_worker;
     for (uint32_t m = 0; m < ctx->n_model; m++) {
         weigh(ctx, &route[m]);
         checks += 2 * (size_t)route[m].n;
     }
-    f.check_ms = (uint32_t)(checks * 1000 / CHECKS_PER_S);
-    f.check_ms = f.check_ms < CHECK_MS ? CHECK_MS : f.check_ms;
+    uint32_t least_ms = (uint32_t)(checks * 1000 / CHECKS_PER_S);
+    if (f.patience.check_ms < least_ms)
+        f.patience.check_ms = least_ms;
     write_global(&f);
     write_http(&f);
     write_grpc(&f);

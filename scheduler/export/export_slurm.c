@@ -134,6 +134,11 @@ static void write_job(export_ctx *ctx, const export_worker *w)
         weft_buf_printf(&buf, "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u\n", w->percent);
     if (ctx->o.store)
         weft_buf_printf(&buf, "%s\n", weft_export__pull(ctx));
+    const char *tls = ctx->o.worker_tls;
+    weft_buf_printf(
+        &buf, "tls='%s'\n",
+        tls ? weft_arena_printf(ctx->arena, "--tls-cert %s/tls.crt --tls-key %s/tls.key", tls, tls)
+            : "");
     weft_buf_printf(&buf, "name=%s weft=%s bundle=%s plan=%s/plans/%s.json\n%s", w->name,
                     ctx->o.weft, ctx->o.bundle, ctx->o.config, w->name,
                     weft_export__script("slurm_job.sh"));

@@ -190,13 +190,18 @@ static void write_worker(export_ctx *ctx, const export_worker *w, const char *mp
         weft_buf_printf(&buf, "Environment=CUDA_MPS_PIPE_DIRECTORY=/run/%s\n", mps);
     if (w->kind == WEFT_SLICE_MPS)
         weft_buf_printf(&buf, "Environment=CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%u\n", w->percent);
-    weft_buf_printf(&buf,
-                    "ExecStart=%s\n"
-                    "Restart=on-failure\n"
-                    "RestartSec=1\n"
-                    "KillMode=mixed\n"
-                    "TimeoutStopSec=40\n",
-                    weft_export__command(ctx, w, ctx->node[w->node].address));
+    weft_buf_printf(&buf, "ExecStart=%s%s\n",
+                    weft_export__command(ctx, w, ctx->node[w->node].address),
+                    ctx->o.worker_tls ? " --tls-cert %d/tls.crt --tls-key %d/tls.key" : "");
+    if (ctx->o.worker_tls) /* read as root, for a user that may not */
+        weft_buf_printf(&buf,
+                        "LoadCredential=tls.crt:%s/tls.crt\n"
+                        "LoadCredential=tls.key:%s/tls.key\n",
+                        ctx->o.worker_tls, ctx->o.worker_tls);
+    weft_buf_puts(&buf, "Restart=on-failure\n"
+                        "RestartSec=1\n"
+                        "KillMode=mixed\n"
+                        "TimeoutStopSec=40\n");
     uint64_t memory_mib = weft_export__memory_mib(w);
     if (memory_mib)
         weft_buf_printf(&buf, "MemoryMax=%lluM\n", (unsigned long long)memory_mib);

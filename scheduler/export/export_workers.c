@@ -100,11 +100,9 @@ static weft_err check_options(export_ctx *ctx)
     o->bind = o->bind ? o->bind : "*:8080";
     o->socket = o->socket ? o->socket : "/run/haproxy/admin.sock";
     o->buffer_bytes = o->buffer_bytes ? o->buffer_bytes : 128 << 10;
-    const char *paths[][2] = {{"bundle", o->bundle},
-                              {"weft", o->weft},
-                              {"config", o->config},
-                              {"socket", o->socket},
-                              {"front-tls", o->front_tls}};
+    const char *paths[][2] = {{"bundle", o->bundle},         {"weft", o->weft},
+                              {"config", o->config},         {"socket", o->socket},
+                              {"worker-tls", o->worker_tls}, {"front-tls", o->front_tls}};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (paths[i][1] && (!weft_export__is_plain(paths[i][1], 1024) || paths[i][1][0] != '/'))
             return weft_export__fail(ctx, paths[i][0],

@@ -13,7 +13,7 @@ failed=0
 while [ "$failed" -lt 5 ] && [ -z "$ended" ]; do
     mkfifo "$work/said"
     setpriv --no-new-privs "$weft" serve "$bundle" "$plan" --address "${address:-$SLURMD_NODENAME}" --http 0 --grpc 0 \
-        --metrics 0 --drain-timeout 25s >"$work/said" &
+        --metrics 0 --drain-timeout 25s $tls >"$work/said" &
     pid=$!
     exec 3<"$work/said"
     rm "$work/said"

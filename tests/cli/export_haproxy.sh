@@ -3,6 +3,7 @@
 expect 0 "$WEFT" export plan.json --to haproxy -o front
 has front/haproxy.cfg "backend h-Small_1.x"
 has front/servers "weft-a100-80-0 8000"
+has front/servers "inter 500ms fastinter 200ms downinter 1000ms rise 2 fall 2 observe layer4 error-limit 1 on-error mark-down"
 nodes() { sed -n 's/.* \(weft-[a-z0-9-]*\) [0-9]* [0-9]* [0-9]* proto.*/\1/p' front/servers | sort -u; }
 nodes | awk '{ print $1, "10.0.0." NR }' >nodes
 expect 0 "$WEFT" export plan.json --to haproxy -o front --nodes nodes --balance least --bind '[::1]:9000' \
@@ -22,6 +23,9 @@ for option in "--queue research" "--image x" "--sbatch partition=gpu" "--rollout
     has err "${option%% *} is for "
     lacks err "is for haproxy"
 done
+expect 2 "$WEFT" export plan.json --to gateway -o bad --worker-tls /etc/tls
+has err "--worker-tls is for systemd, slurm and haproxy, not for gateway"
+refused "absolute path" --worker-tls tls
 refused "must be ADDRESS:PORT" --bind '*:65534'
 refused "must be from 16 KiB" --buffer 1KiB
 refused "absolute path" --socket "a b"
@@ -81,4 +85,15 @@ if command -v openssl >/dev/null; then
     expect 0 "$WEFT" export plan.json --to haproxy -o tls --nodes nodes --front-tls "$PWD/both.pem"
     expect 0 haproxy -c -f tls/haproxy.cfg
     has tls/haproxy.cfg "ssl crt $PWD/both.pem alpn h2"
+    # TLS towards the workers: verified, with time for handshakes, and checked when a connection breaks.
+    cp cert ca.crt
+    expect 0 "$WEFT" export plan.json --to haproxy -o workers --nodes nodes --worker-tls "$PWD"
+    expect 0 haproxy -c -f workers/haproxy.cfg
+    lacks err WARNING
+    has workers/haproxy.cfg "timeout connect 5000ms"
+    has workers/servers "proto h2 check-proto h1 ssl alpn h2 verify required ca-file $PWD/ca.crt verifyhost weft check-ssl"
+    has workers/servers "inter 3000ms"
+    has workers/servers "on-error fastinter"
+    lacks workers/servers mark-down
+    [ "$(grep -c . workers/servers)" = "$(grep -c 'verify required' workers/servers)" ] || die "a server is not verified"
 fi

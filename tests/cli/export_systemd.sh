@@ -25,11 +25,17 @@ grep -qh 'MIG-0-0' etc/devices/*.env || die "$(cat etc/devices/*.env)"
 # From a store: each node has a service that gets the bundle, named by it, which its workers wait for.
 mkdir srv
 expect 0 "$WEFT" export plan.json --to systemd -o stored --weft "$(realpath "$WEFT")" --config "$PWD/etc" \
-    --store https://store.example/weft --digest "sha256:$(printf 'a%.0s' $(seq 64))" --bundle "$PWD/srv/a.weft"
+    --store https://store.example/weft --digest "sha256:$(printf 'a%.0s' $(seq 64))" --bundle "$PWD/srv/a.weft" \
+    --worker-tls /etc/weft/tls
 for node in stored/*/; do
     has "$node/weft-bundle-aaaaaaaaaaaaaaaa.service" "pull https://store.example/weft sha256:aaaa"
     has "$node/weft-bundle-aaaaaaaaaaaaaaaa.service" "ExecStartPre=+/bin/mkdir -p $PWD/srv"
     for unit in "$node"weft-d*-s[0-9].service; do has "$unit" "Requires=weft-bundle-aaaaaaaaaaaaaaaa.service"; done
+    # Certificate and key are read as root, for users that may not.
+    for unit in "$node"weft-d*-s[0-9].service; do
+        has "$unit" "--tls-cert %d/tls.crt --tls-key %d/tls.key"
+        has "$unit" "LoadCredential=tls.key:/etc/weft/tls/tls.key"
+    done
 done
 if command -v systemd-analyze >/dev/null; then
     expect 0 env SYSTEMD_UNIT_PATH="$PWD/stored/weft-cpu-0:" timeout 60 systemd-analyze verify --man=no stored/weft-cpu-0/*.service

@@ -42,24 +42,25 @@ int weft_tool_export_check(const weft_verb *verb, const weft_tool_export *e,
     const weft_export_options *o = &e->o;
     const struct {
         bool given;
-        const char *option, *reader;
-    } of_one[] = {{o->image, "image", "kubernetes"},
-                  {o->claim, "claim", "kubernetes"},
-                  {o->bundle_image, "bundle-image", "kubernetes"},
-                  {o->in_place, "rollout", "kubernetes"},
-                  {o->queue, "queue", "kubernetes"},
-                  {o->n_sbatch > 0, "sbatch", "slurm"},
-                  {o->bind, "bind", "haproxy"},
-                  {o->front_tls, "front-tls", "haproxy"},
-                  {o->published, "published", "haproxy"},
-                  {o->least, "balance", "haproxy"},
-                  {o->buffer_bytes > 0, "buffer", "haproxy"},
-                  {o->socket, "socket", "haproxy"}};
-    for (size_t i = 0; i < sizeof of_one / sizeof of_one[0]; i++)
-        if (of_one[i].given && strcmp(of_one[i].reader, system->name) != 0 &&
-            !(front && strcmp(of_one[i].reader, front->name) == 0))
-            return weft_tool_usage(verb, "--%s is for %s, not for %s%s%s", of_one[i].option,
-                                   of_one[i].reader, system->name, front ? " and " : "",
+        const char *option, *readers;
+    } of_some[] = {{o->image, "image", "kubernetes"},
+                   {o->claim, "claim", "kubernetes"},
+                   {o->bundle_image, "bundle-image", "kubernetes"},
+                   {o->in_place, "rollout", "kubernetes"},
+                   {o->queue, "queue", "kubernetes"},
+                   {o->n_sbatch > 0, "sbatch", "slurm"},
+                   {o->worker_tls, "worker-tls", "systemd, slurm and haproxy"},
+                   {o->bind, "bind", "haproxy"},
+                   {o->front_tls, "front-tls", "haproxy"},
+                   {o->published, "published", "haproxy"},
+                   {o->least, "balance", "haproxy"},
+                   {o->buffer_bytes > 0, "buffer", "haproxy"},
+                   {o->socket, "socket", "haproxy"}};
+    for (size_t i = 0; i < sizeof of_some / sizeof of_some[0]; i++)
+        if (of_some[i].given && !strstr(of_some[i].readers, system->name) &&
+            !(front && strstr(of_some[i].readers, front->name)))
+            return weft_tool_usage(verb, "--%s is for %s, not for %s%s%s", of_some[i].option,
+                                   of_some[i].readers, system->name, front ? " and " : "",
                                    front ? front->name : "");
     return -1;
 }

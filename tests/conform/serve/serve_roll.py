@@ -1,9 +1,10 @@
 # needs: numpy
 # ctest label: slow (programs of others take the time)
-"""Rolling to a new bundle under load: twelve models, of which the new bundle has one with other weights, on workers of
-four nodes behind HAProxy, each worker with the units that `weft export --to systemd --store` writes. Each node pulls
-the new bundle from a web server and transfers only what is new; each worker is drained, ended and started with it.
-No request is lost, and every worker then has the new weights."""
+"""Rolling to a new bundle under load, with TLS between front and workers: twelve models, of which the new bundle has one
+with other weights, on workers of four nodes behind HAProxy, each worker with the units that `weft export --to systemd
+--store` writes. Each node pulls the new bundle from a web server and transfers only what is new; each worker is drained,
+ended and started with it. Then workers are killed and started again. No request is lost, and every worker has the new
+weights. A worker with a certificate for another name gets nothing."""
 import functools
 import http.client
 import http.server
@@ -11,6 +12,7 @@ import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -20,7 +22,7 @@ import numpy as np
 from fronts import MODELS, Calls, Front, Replays, free_ports, grpc, need, run, unequal, write_plan
 from serving import WEFT, Graph, Node, Port, wait_until
 
-need("haproxy", "socat")
+need("haproxy", "socat", "openssl")
 WIDE = 16384
 
 
@@ -58,6 +60,7 @@ class Host:
         self.worker = self.command(f"{folder}/weft-d{self.nth}-s0.service")
         self.worker = [a.replace("/srv/weft", f"node{self.nth}").replace("/etc/weft/plans", f"{folder}/plans")
                        for a in self.worker]
+        self.worker = [a.replace("%d", os.path.abspath("tls")) for a in self.worker]
         return json.loads(run(*command.split(), "--format", "json"))
 
     @staticmethod
@@ -76,7 +79,7 @@ class Host:
         self.process.stdout.close()
 
     def z(self, model):
-        c = http.client.HTTPConnection(self.address, PORT, timeout=10)
+        c = http.client.HTTPSConnection(self.address, PORT, timeout=10, context=TRUST)
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
         c.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
         reply = json.loads(c.getresponse().read())
@@ -88,6 +91,28 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+def ask_front(text):
+    return run("socat", "-", f"UNIX-CONNECT:{socket_path}", input=text + "\n")
+
+
+def is_up(worker):
+    """Whether the front asks a worker for all its models: two checks of each server."""
+    rows = [line.split() for line in ask_front("show servers state").splitlines() if f" {worker} " in line]
+    return all(row[5] == "2" for row in rows)  # operational state: running
+
+
+def make_certificates():
+    """tls/: an authority, and a certificate for the name that the front verifies."""
+    os.mkdir("tls")
+    new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    run("openssl", "req", "-x509", *new, "-keyout", "tls/ca.key", "-out", "tls/ca.crt", "-subj", "/CN=ca")
+    run("openssl", "req", "-x509", *new, "-keyout", "tls/tls.key", "-out", "tls/tls.crt", "-subj", "/CN=x", "-CA", "tls/ca.crt",
+        "-CAkey", "tls/ca.key", "-addext", "subjectAltName=DNS:weft", "-addext", "basicConstraints=critical,CA:FALSE")
+
+
+make_certificates()
+TRUST = ssl.create_default_context(cafile="tls/ca.crt")
+TRUST.check_hostname = False
 NODES = [f"127.0.0.{11 + i}" for i in range(4)]
 PORT = free_ports(3, *NODES, "127.0.0.1")
 store = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory="store"))
@@ -96,7 +121,7 @@ with open("nodes", "w") as f:
     f.writelines(f"weft-cpu-{i} {address}\n" for i, address in enumerate(NODES))
 rates = unequal(4, 3, 3, 2)
 write_plan("plan.json", rates)
-options = ["--nodes", "nodes", "--port", str(PORT)]
+options = ["--nodes", "nodes", "--port", str(PORT), "--worker-tls", os.path.abspath("tls")]
 digests = []
 for version, changed in (("one", None), ("two", 3)):
     compile_bundle(f"{version}.weft", [100 + i + 50 * (i == changed) for i in range(len(MODELS))])
@@ -117,8 +142,7 @@ for node in nodes:
 before = {m: nodes[0].z(m) for m in MODELS}
 front = Front("front", PORT)
 try:
-    wait_until(front.is_ready)
-    time.sleep(1.5)  # the second check of every server
+    wait_until(lambda: front.is_ready() and all(is_up(f"weft-d{node.nth}-s0") for node in nodes))
     load, calls = Replays(PORT, "plan.json"), Calls(PORT) if grpc else None
     load.start()
     if calls:
@@ -131,19 +155,34 @@ try:
         name = f"weft-d{node.nth}-s0"
         backends = [line.split()[0] for line in open("front/servers") if line.split()[1] == name]
         def say(state):
-            subprocess.run(["socat", "-", f"UNIX-CONNECT:{socket_path}"], check=True, stdout=subprocess.DEVNULL, text=True,
-                           input="".join(f"set server {b}/{name} state {state};" for b in backends) + "\n")
+            ask_front("".join(f"set server {b}/{name} state {state};" for b in backends))
         say("drain")
         time.sleep(0.5)
         node.end()
         node.start()
         say("ready")
-        time.sleep(1.5)  # two checks
+        wait_until(lambda: is_up(name))
+    for node in nodes[::2]:
+        node.process.kill()
+        node.process.wait()
+        time.sleep(0.5)
+        node.start()
+        wait_until(lambda: is_up(f"weft-d{node.nth}-s0"))
     print(load.finish(), "answered over HTTP and", calls.finish() if calls else "no", "over gRPC, none lost")
     for node in nodes:
         for m in rates[node.nth]:
             same = np.allclose(node.z(m), before[m], rtol=1e-4, atol=1e-6)
             assert same == (m != MODELS[3]), (node.nth, m)
+    # Workers whose certificates are for another name get nothing.
+    front.process.terminate()
+    front.process.wait(40)
+    with open("front/haproxy.cfg") as f:
+        other = f.read().replace("verifyhost weft", "verifyhost other")
+    with open("front/haproxy.cfg", "w") as f:
+        f.write(other)
+    front = Front("front", PORT)
+    wait_until(lambda: not front.is_ready())
+    assert front.is_live()
 finally:
     front.process.terminate()
     for node in nodes:
