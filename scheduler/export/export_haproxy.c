@@ -31,8 +31,9 @@
 
 enum {
     WEIGHT_MAX = 256,
-    /* A worker closes connections above its limit: those of all its models stay below it. */
-    CONNECTIONS_OF_WORKER = 3600,
+    /* A worker closes connections above its limit, 1024 of one address over each transport: those
+     * of all its models, over both, stay below it. */
+    CONNECTIONS_OF_WORKER = 2000,
     CONNECTIONS_MAX = 256,
     CHECKS_PER_S = 2000 /* of the front, at most; a worker and model has two servers */
 };

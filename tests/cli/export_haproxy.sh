@@ -12,6 +12,16 @@ has front/haproxy.cfg "bind [::1]:9001 proto h2"
 has front/haproxy.cfg "balance leastconn"
 has front/haproxy.cfg "tune.bufsize 1048576"
 has front/servers " 10.0.0.1 8000 8000 "
+# A worker of many models: over each transport fewer connections than it takes of one address.
+python3 - <<'END'
+import json
+plan = json.load(open("plan.json"))
+plan["placements"] = [dict(plan["placements"][0], model=f"m{i}") for i in range(12)]
+json.dump(plan, open("many.json", "w"))
+END
+expect 0 "$WEFT" export many.json --to haproxy -o many
+awk '/^h-/ { n += $(index_of("maxconn") + 1) } function index_of(word, i) { for (i = 1; $i != word; i++); return i }
+    END { exit !(n > 500 && n <= 1024) }' many/servers || die "connections of one worker: $(shown many/servers)"
 refused() {
     expect 1 "$WEFT" export plan.json --to haproxy -o bad "${@:2}"
     has err "$1"
