@@ -323,6 +323,19 @@ int weft_file_put(int fd, const void *bytes, size_t len)
     return 0;
 }
 
+int weft_file_get_at(int fd, void *to, size_t len, uint64_t offset)
+{
+    for (char *at = to; len > 0;) {
+        ssize_t n = pread(fd, at, len, (off_t)offset);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return n == 0 ? ENODATA : errno;
+        at += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+        offset += n > 0 ? (uint64_t)n : 0;
+    }
+    return 0;
+}
+
 int weft_file_put_at(int fd, const void *bytes, size_t len, uint64_t offset)
 {
     for (const char *at = bytes; len > 0;) {

@@ -67,6 +67,8 @@ WEFT_MUST_USE weft_err weft_file_read_stable(int fd, const char *path, uint64_t 
 
 /* Reads exactly `len` bytes from a descriptor; false: it ends before, or cannot be read. */
 bool weft_file_get(int fd, void *to, size_t len);
+/* The same at an offset of its file: 0 or an errno, ENODATA where the file ends before. */
+int weft_file_get_at(int fd, void *to, size_t len, uint64_t offset);
 /* Writes all bytes to a descriptor; 0 or an errno. */
 int weft_file_put(int fd, const void *bytes, size_t len);
 /* The same at an offset of its file. */

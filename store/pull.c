@@ -44,8 +44,7 @@ typedef struct pull {
     ZSTD_DCtx *unpack;
 } pull;
 
-/* -- What to get --------------------------------------------------------------------------------
- */
+/* -- What to get ------------------------------------------------------------------------------ */
 
 static weft_err refuse_name(pull *p)
 {
@@ -135,8 +134,7 @@ static void mark_there(pull *p, uint32_t i)
         p->o->progress(p->o->user, p->done, p->index.bytes);
 }
 
-/* -- The part -----------------------------------------------------------------------------------
- */
+/* -- The part --------------------------------------------------------------------------------- */
 
 /* Opens and locks OUTPUT.part. The file that was locked may have become OUTPUT meanwhile. */
 static weft_err open_part(pull *p)
@@ -174,7 +172,7 @@ static weft_err keep_chunks(pull *p)
             break; /* nothing was written from here on */
         if (data >= 0 && (uint64_t)data >= p->at[i] + c->bytes)
             continue;
-        int code = weft_store__read_at(p->part, p->bytes, c->bytes, p->at[i]);
+        int code = weft_file_get_at(p->part, p->bytes, c->bytes, p->at[i]);
         if (code)
             return weft_store__report(p->diag, p->part_path, "read", code);
         if (!weft_store__hash(p->bytes, c->bytes, sha256))
@@ -189,15 +187,14 @@ static weft_err keep_chunks(pull *p)
 
 static weft_err put_chunk(pull *p, uint32_t i, const uint8_t *bytes)
 {
-    int code = weft_store__write_at(p->part, bytes, p->index.chunk[i].bytes, p->at[i]);
+    int code = weft_file_put_at(p->part, bytes, p->index.chunk[i].bytes, p->at[i]);
     if (code)
         return weft_store__report(p->diag, p->part_path, "write", code);
     mark_there(p, i);
     return WEFT_ERR_OK;
 }
 
-/* -- Older bundles ------------------------------------------------------------------------------
- */
+/* -- Older bundles ---------------------------------------------------------------------------- */
 
 /* The first in `order` with this hash; n_chunk: none. */
 static uint32_t first_of(const pull *p, const uint8_t *sha256)
@@ -236,7 +233,7 @@ static weft_err reuse_chunks(pull *p, int fd, const weft_bundle *b)
     uint32_t *size, n = weft_store__split(b, p->arena, &size);
     uint64_t at = 0;
     for (uint32_t i = 0; i < n && p->done < p->index.bytes; i++) {
-        if (weft_store__read_at(fd, p->bytes, size[i], at) != 0)
+        if (weft_file_get_at(fd, p->bytes, size[i], at) != 0)
             break; /* what cannot be read is fetched */
         WEFT_TRY(reuse_bytes(p, p->bytes, size[i]));
         at += size[i];
@@ -310,8 +307,7 @@ static weft_err reuse_bundles(pull *p)
     return WEFT_ERR_OK;
 }
 
-/* -- The store ----------------------------------------------------------------------------------
- */
+/* -- The store -------------------------------------------------------------------------------- */
 
 static weft_err take_chunk(void *user, const weft_source_want *want, const uint8_t *bytes,
                            weft_diag *diag)
@@ -375,8 +371,7 @@ static weft_err get_signature(pull *p)
     return WEFT_ERR_OK;
 }
 
-/* -- The bundle ---------------------------------------------------------------------------------
- */
+/* -- The bundle ------------------------------------------------------------------------------- */
 
 /* Asks the caller about a whole file. */
 static weft_err accept_file(pull *p, int fd, const char *path)

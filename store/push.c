@@ -93,7 +93,7 @@ static weft_err put_chunks(push *p, const weft_bundle *b, int fd, const uint32_t
     for (uint32_t i = 0; i < n; i++) {
         weft_chunk *c = &p->chunk[i];
         c->bytes = size[i];
-        int code = weft_store__read_at(fd, p->bytes, size[i], at);
+        int code = weft_file_get_at(fd, p->bytes, size[i], at);
         if (code)
             return weft_store__report(p->diag, p->o->bundle, "read", code);
         if (!weft_store__hash(p->bytes, size[i], c->sha256) ||

@@ -102,8 +102,7 @@ static weft_err fetch_files(weft_source *s, const weft_source_want *want, uint32
     return WEFT_ERR_OK;
 }
 
-/* -- A web server -------------------------------------------------------------------------------
- */
+/* -- A web server ----------------------------------------------------------------------------- */
 
 static size_t take_bytes(char *at, size_t size, size_t n, void *user)
 {
@@ -317,8 +316,7 @@ static weft_err read_web(weft_source *s, const char *name, size_t limit, weft_di
     return err;
 }
 
-/* -- Both ---------------------------------------------------------------------------------------
- */
+/* -- Both ------------------------------------------------------------------------------------- */
 
 /* The first line of a file, without blanks at its end. */
 static weft_err read_token(const char *path, weft_diag *diag, char **out)

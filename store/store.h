@@ -62,8 +62,7 @@ void weft_chunk_print_sha256(const uint8_t *sha256, char out[WEFT_SHA256_TEXT]);
 /* 64 lower-case hexadecimal digits. */
 bool weft_chunk_parse_sha256(const char *hex, size_t len, uint8_t *out);
 
-/* -- Moving bundles -----------------------------------------------------------------------------
- */
+/* -- Moving bundles --------------------------------------------------------------------------- */
 
 typedef void (*weft_store_progress)(void *user, uint64_t done, uint64_t total);
 

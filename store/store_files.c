@@ -16,36 +16,6 @@ weft_err weft_store__report(weft_diag *diag, const char *path, const char *verb,
                            text ? text : "unknown error");
 }
 
-int weft_store__read_at(int fd, void *to, size_t len, uint64_t at)
-{
-    for (char *p = to; len > 0;) {
-        ssize_t n = pread(fd, p, len, (off_t)at);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return n == 0 ? ENODATA : errno;
-        if (n < 0)
-            continue;
-        p += n;
-        at += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
-int weft_store__write_at(int fd, const void *bytes, size_t len, uint64_t at)
-{
-    for (const char *p = bytes; len > 0;) {
-        ssize_t n = pwrite(fd, p, len, (off_t)at);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return n == 0 ? EIO : errno;
-        if (n < 0)
-            continue;
-        p += n;
-        at += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
 bool weft_store__hash(const void *bytes, size_t len, uint8_t *out)
 {
     return EVP_Digest(bytes, len, out, NULL, EVP_sha256(), NULL) == 1;

@@ -7,14 +7,10 @@
 
 #include <openssl/evp.h>
 
-/* -- Files and digests --------------------------------------------------------------------------
- */
+/* -- Files and digests ------------------------------------------------------------------------ */
 
 /* Adds a message with the text of an errno. */
 weft_err weft_store__report(weft_diag *diag, const char *path, const char *verb, int code);
-/* Reads exactly `len` bytes at an offset, or writes them; 0 or an errno. */
-int weft_store__read_at(int fd, void *to, size_t len, uint64_t at);
-int weft_store__write_at(int fd, const void *bytes, size_t len, uint64_t at);
 bool weft_store__hash(const void *bytes, size_t len, uint8_t *out);
 /* SHA-256 of a file; its position does not change. */
 weft_err weft_store__hash_file(int fd, const char *path, weft_diag *diag, uint8_t *out);
@@ -25,14 +21,12 @@ bool weft_store__is_tag(const char *name);
 /* Where a file's folder is: the part of the path before its last slash, or ".". */
 char *weft_store__folder_of(const char *path, weft_arena *arena);
 
-/* -- Chunks of a bundle -------------------------------------------------------------------------
- */
+/* -- Chunks of a bundle ----------------------------------------------------------------------- */
 
 /* Sizes of the chunks of a bundle that was read from a file, in `arena`; they follow each other. */
 uint32_t weft_store__split(const weft_bundle *bundle, weft_arena *arena, uint32_t **out);
 
-/* -- Where files come from ----------------------------------------------------------------------
- */
+/* -- Where files come from -------------------------------------------------------------------- */
 
 typedef struct weft_source weft_source;
 

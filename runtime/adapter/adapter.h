@@ -73,8 +73,7 @@ WEFT_MUST_USE weft_err weft_peft_find_sites(const weft_peft *peft, const weft_bu
                                             uint32_t n_site, const char *folder, weft_diag *diag,
                                             uint32_t *out);
 
-/* -- Packed adapters (peft_packed.c)
- * --------------------------------------------------------------- */
+/* -- Packed adapters (peft_packed.c) ---------------------------------------------------------- */
 
 /* An adapter in a form that is used where it lies: bytes that the process, or one that started it,
  * wrote, to be mapped at a multiple of 64 bytes. */
