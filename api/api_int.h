@@ -62,8 +62,7 @@ struct api_session {
     api_job *first, *last;
 };
 
-/* -- Errors -------------------------------------------------------------------------------------
- */
+/* -- Errors ----------------------------------------------------------------------------------- */
 
 /* Fills *error (may be NULL) from the messages of `diag` (may be NULL) and returns the status of
  * `err`. */
@@ -71,8 +70,7 @@ weft_status weft_embed__fail(weft_error *error, weft_err err, const weft_diag *d
 weft_status weft_embed__say(weft_error *error, weft_status status, const char *fmt, ...)
     WEFT_PRINTF(3, 4);
 
-/* -- Parts --------------------------------------------------------------------------------------
- */
+/* -- Parts ------------------------------------------------------------------------------------ */
 
 /* Makes descriptions of the bundle's models. NOMEM. */
 WEFT_MUST_USE weft_err weft_embed__describe(api_bundle *b);

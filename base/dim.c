@@ -95,8 +95,7 @@ int weft_dim__compare(const weft_dimpool *pool, weft_dim a, weft_dim b)
     return x->n < y->n ? -1 : 1;
 }
 
-/* -- Polynomials and their interning --------------------------------------------------------------
- */
+/* -- Polynomials and their interning ---------------------------------------------------------- */
 
 static void sort_atoms(const weft_dimpool *pool, weft_dimterm *t)
 {
@@ -208,8 +207,7 @@ bool weft_dim__from_poly(weft_dimpool *pool, const weft_dimpoly *poly, weft_dim 
     return true;
 }
 
-/* -- Atoms --------------------------------------------------------------------------------------
- */
+/* -- Atoms ------------------------------------------------------------------------------------ */
 
 /* Adds the atom and the expression that consists of it. */
 static uint32_t push_atom(weft_dimpool *pool, weft_dimatom atom)
@@ -285,8 +283,7 @@ const weft_dimatom *weft_dim__as_atom(const weft_dimpool *pool, weft_dim d)
     return one ? &pool->atoms.at[e->term[0].atom[0]] : NULL;
 }
 
-/* -- Symbols ------------------------------------------------------------------------------------
- */
+/* -- Symbols ---------------------------------------------------------------------------------- */
 
 static bool is_letter(char c)
 {
@@ -377,8 +374,7 @@ uint32_t weft_dim_as_symbol(const weft_dimpool *pool, weft_dim d)
     return atom && atom->kind == DIM_SYMBOL ? atom->symbol : UINT32_MAX;
 }
 
-/* -- Bounds and values
- * ------------------------------------------------------------------------------ */
+/* -- Bounds and values ------------------------------------------------------------------------ */
 
 static int64_t clamp_inf(int64_t x)
 {

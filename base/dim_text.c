@@ -9,8 +9,7 @@
 
 enum { NESTING_MAX = 32 };
 
-/* -- Printing -----------------------------------------------------------------------------------
- */
+/* -- Printing --------------------------------------------------------------------------------- */
 
 static void print_atom(const weft_dimpool *pool, const weft_dimatom *atom, weft_buf *out)
 {
@@ -55,8 +54,7 @@ void weft_dim_print(const weft_dimpool *pool, weft_dim d, weft_buf *out)
     }
 }
 
-/* -- Reading ------------------------------------------------------------------------------------
- */
+/* -- Reading ---------------------------------------------------------------------------------- */
 
 typedef struct reader {
     weft_dimpool *pool;

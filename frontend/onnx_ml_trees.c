@@ -75,8 +75,7 @@ static wholes read_exactly(weft_onnx_build *k, const char *name, uint32_t n)
     return out;
 }
 
-/* -- Versions 1 and 3: nodes by (tree, node) ----------------------------------------------------
- */
+/* -- Versions 1 and 3: nodes by (tree, node) -------------------------------------------------- */
 
 /* Key of a node; INPUT when an id is outside 32 bits. */
 static uint64_t node_key(weft_onnx_build *k, int64_t tree, int64_t node)

@@ -64,8 +64,7 @@ static weft_err read_sizes(weft_onnx_call *c, weft_nbits *out, int64_t *out_accu
     return WEFT_ERR_OK;
 }
 
-/* -- Columns in any group: g_idx ----------------------------------------------------------------
- */
+/* -- Columns in any group: g_idx -------------------------------------------------------------- */
 
 /* A constant of at least `numel` elements, or an error. */
 static weft_tensor constant(weft_onnx_build *b, uint32_t i, const char *name, int64_t numel)

@@ -155,8 +155,7 @@ WEFT_MUST_USE weft_err weft_node__infer(weft_node n, weft_dimpool *pool, weft_co
 WEFT_MUST_USE weft_err weft_body__infer(weft_node n, weft_dimpool *pool, weft_contents *contents,
                                         weft_diag *diag, weft_ttype *out, uint32_t n_out);
 
-/* -- Text ---------------------------------------------------------------------------------------
- */
+/* -- Text ------------------------------------------------------------------------------------- */
 
 /* weft_module_parse with a limit on the bytes of all weights that the text makes. */
 WEFT_MUST_USE weft_err weft_module__parse(const char *text, size_t len, const char *file,

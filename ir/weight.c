@@ -130,8 +130,7 @@ bool weft_weight__get_random(const weft_module *m, weft_weight w, uint64_t *out_
     return m->weights.at[w.i]->random;
 }
 
-/* -- Generator ----------------------------------------------------------------------------------
- */
+/* -- Generator -------------------------------------------------------------------------------- */
 
 void weft_weight__generate(weft_dtype dtype, uint64_t seed, uint64_t n, void *bytes)
 {

@@ -375,8 +375,7 @@ enum {
  * the scale is infinite; the zero point is 255 if lo is one: NaN then, clamped from above first. */
 void weft_quantize_by_range(float lo, float hi, float *out_scale, float *out_zero);
 
-/* -- low_rank_matmul, patched_matmul, routed_matmul: segments.c ---------------------------------
- */
+/* -- low_rank_matmul, patched_matmul, routed_matmul: segments.c ------------------------------- */
 
 enum { WEFT_LOW_RANK_SEGMENTS = 24, WEFT_PATCH_OPERANDS = 3 };
 

@@ -120,8 +120,7 @@ static const char *pick_text(weft_cuda_kernel *k, uint32_t in, const char *n, co
                              weft_cuda__long(k, t, 0, t->rank), n, stack, i);
 }
 
-/* -- From sums to results
- * -------------------------------------------------------------------------- */
+/* -- From sums to results --------------------------------------------------------------------- */
 
 /* Prints y[at] = VALUE for `sum`, with `col`, the column or channel; the scales are elements
  * `pick_a` and `pick_b`. */
@@ -174,8 +173,7 @@ static weft_err print_result(weft_cuda_kernel *k, const operands *o, const char 
     return WEFT_ERR_OK;
 }
 
-/* -- The library
- * ------------------------------------------------------------------------------------- */
+/* -- The library ------------------------------------------------------------------------------ */
 
 /* A factor in rows along the depth: `batch` matrices of `all` rows, a multiple of 4, `ld` apart. */
 typedef struct factor {
@@ -313,8 +311,7 @@ static const char *sum_text(weft_cuda_kernel *k, const product *p, const char *b
         weft_cuda__number(k, p->cols), weft_cuda__number(k, p->depth), left_zero, right_zero);
 }
 
-/* -- GEMMs
- * ------------------------------------------------------------------------------------------- */
+/* -- GEMMs ------------------------------------------------------------------------------------ */
 
 typedef struct matmul {
     operands o;

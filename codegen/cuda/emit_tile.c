@@ -134,8 +134,7 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim lef
     return count;
 }
 
-/* -- Kernels ------------------------------------------------------------------------------------
- */
+/* -- Kernels ---------------------------------------------------------------------------------- */
 
 /* Bytes of scratch memory for the partial sums of a variant, for result 0. */
 static weft_dim parts_bytes(weft_cuda *cu, const weft_cuda_variant *v)

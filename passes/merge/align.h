@@ -31,8 +31,7 @@ weft_item weft_align__make_item(weft_node_classes *c, weft_node n, weft_dim batc
 /* The operand that is the weight of a GEMM or the table of a look-up; UINT32_MAX: none. */
 uint32_t weft_align__main_weight(const weft_module *m, weft_node n);
 
-/* -- Matching one more model with the columns (align.c, match_score.c, match_rest.c) ------------
- */
+/* -- Matching one more model with the columns (align.c, match_score.c, match_rest.c) ---------- */
 
 /* The distinct nodes of a column: one of each class WEFT_COLUMN_EQUAL. */
 typedef struct weft_variant {

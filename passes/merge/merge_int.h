@@ -141,8 +141,7 @@ weft_merge_group weft_merge__make_group(const weft_merger *g, const weft_column 
  * to `same`: their rows are adjacent in a joint value of the models `whole`. */
 uint32_t weft_merge__run(uint32_t set, uint32_t same, uint32_t whole, uint32_t i);
 
-/* -- GEMMs by unequal weights: merge_form.c, merge_gemm.c ---------------------------------------
- */
+/* -- GEMMs by unequal weights: merge_form.c, merge_gemm.c ------------------------------------- */
 
 /* The most operands of a node that has a GEMM form. */
 enum { WEFT_MERGE_OPERANDS_MAX = 24 };

@@ -95,8 +95,7 @@ static void take(weft_cudev_gemm *p, const weft_cublaslt_heuristic *h)
     p->workspace = h->workspaceSize;
 }
 
-/* -- Stored algorithms --------------------------------------------------------------------------
- */
+/* -- Stored algorithms ------------------------------------------------------------------------ */
 
 _Static_assert(sizeof(weft_cublaslt_algo) == WEFT_ALGO_BYTES,
                "the bytes of an algorithm are stored");

@@ -206,8 +206,7 @@ void weft_http__abandon(http_exchange *x)
         weft_router__abandon(x->http->router, x->infer->request);
 }
 
-/* -- Answers of inference -----------------------------------------------------------------------
- */
+/* -- Answers of inference --------------------------------------------------------------------- */
 
 /* Bytes of the outputs by what it costs to write them: JSON takes a hundred times as long. */
 static size_t answer_bytes(const weft_oip_infer *infer)
@@ -257,8 +256,7 @@ static void on_done(weft_request *request)
         x->resume(x);
 }
 
-/* -- Requests of inference ----------------------------------------------------------------------
- */
+/* -- Requests of inference -------------------------------------------------------------------- */
 
 /* Length of the JSON in the body; *out_raw: the body is the raw data of one input. false: the
  * header is present and not a valid length. */

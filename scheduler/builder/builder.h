@@ -94,8 +94,7 @@ double weft_interference__factor(const weft_interference *coeff, weft_pressure o
 /* INPUT: a number is out of range. */
 WEFT_MUST_USE weft_err weft_rules__check(const weft_rules *rules, weft_diag *diag);
 
-/* -- Batch service of random arrivals (queue_capacity.c, queue_chain.c) -------------------------
- */
+/* -- Batch service of random arrivals (queue_capacity.c, queue_chain.c) ----------------------- */
 
 /* A server that takes up to `batch` waiting requests at a time, in closed form. */
 typedef struct weft_queue {

@@ -91,8 +91,7 @@ typedef struct weft_fleet_found {
 weft_fleet_found weft_wholefleet__solve(weft_builder *builder, const weft_solver *solver,
                                         const weft_solution *best, uint32_t nodes_max);
 
-/* -- Large sets (cover_program.c, portion_packing.c) ----------------------------------------------
- */
+/* -- Large sets (cover_program.c, portion_packing.c) ------------------------------------------ */
 
 /* A slice for one model, and the rate that it carries there. */
 typedef struct weft_portion {

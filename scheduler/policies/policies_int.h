@@ -68,8 +68,7 @@ uint32_t weft_ruin_recreate__rank(const weft_builder *builder, uint32_t demand, 
 void weft_ruin_recreate__improve(weft_builder *builder, weft_fleet_device *fleet, uint32_t tries,
                                  uint64_t seed, weft_solution *best);
 
-/* -- Packing of MPS shares (share_packing.c) ------------------------------------------------------
- */
+/* -- Packing of MPS shares (share_packing.c) -------------------------------------------------- */
 
 /* Moves the MPS shares of a solution to fewer devices where the builder allows it. */
 void weft_shares__pack(weft_builder *builder, weft_solution *list);

@@ -219,8 +219,7 @@ void weft_sim__add_histogram(weft_arena *arena, sim_service *to, const sim_servi
 
 void weft_sim__report(sim_world *w, weft_sim_report *out);
 
-/* -- simulate_dispatch.c: what the router decides, with the server's functions ------------------
- */
+/* -- simulate_dispatch.c: what the router decides, with the server's functions ---------------- */
 
 /* A queue and the replica that its batches are forecast by. */
 typedef struct sim_line {

@@ -43,8 +43,7 @@ void weft_double_lock(void);
 void weft_double_unlock(void);
 uint64_t weft_double_sum(const void *data, size_t bytes);
 
-/* -- Images: made by libnvrtc_double, loaded by libcuda_double ----------------------------------
- */
+/* -- Images: made by libnvrtc_double, loaded by libcuda_double -------------------------------- */
 
 #define WEFT_DOUBLE_MAGIC "\177WDOUBLE"
 
@@ -77,8 +76,7 @@ typedef struct weft_double_kernel {
  * such a function. */
 typedef void (*weft_double_touch_fn)(const void *at, size_t bytes, int write);
 
-/* -- Work of other libraries on streams ---------------------------------------------------------
- */
+/* -- Work of other libraries on streams ------------------------------------------------------- */
 
 typedef struct weft_double_span {
     uintptr_t at;
@@ -94,8 +92,7 @@ typedef unsigned (*weft_double_enqueue_fn)(void *stream, const char *what,
                                            size_t n_read, const weft_double_span *write,
                                            size_t n_write);
 
-/* -- For libcupti_double ------------------------------------------------------------------------
- */
+/* -- For libcupti_double ---------------------------------------------------------------------- */
 
 enum { WEFT_DOUBLE_RAN_KERNEL, WEFT_DOUBLE_RAN_COPY, WEFT_DOUBLE_RAN_SET };
 

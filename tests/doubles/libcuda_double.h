@@ -267,8 +267,7 @@ weft_cu_result weft_kernel__work(weft_work *out, const char *call, void *kernel,
                                  unsigned shared_bytes, void **param, void **extra);
 weft_cu_result weft_kernel__run(weft_work *w);
 
-/* -- PTX ----------------------------------------------------------------------------------------
- */
+/* -- PTX -------------------------------------------------------------------------------------- */
 
 bool weft_ptx__is(const void *image);
 /* Refuses PTX for a higher capability (90). */

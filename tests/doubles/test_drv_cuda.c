@@ -532,8 +532,7 @@ static void test_drv_cuda__refuses_images_with_changed_bytes(void **state)
     sound();
 }
 
-/* -- Other driver versions: a process each, because the driver is loaded once -------------------
- */
+/* -- Other driver versions: a process each, because the driver is loaded once ----------------- */
 
 /* WEFT_DOUBLE_DRIVER=11080 */
 static void test_drv_cuda__refuses_old_drivers(void **state)

@@ -20,8 +20,7 @@ static const char *bundle_path(const char *name)
     return path[turn];
 }
 
-/* -- Copies and fills ---------------------------------------------------------------------------
- */
+/* -- Copies and fills ------------------------------------------------------------------------- */
 
 /* From x [n, 4]: y [n, 4], the first half of x, then zeros, through scratch memory; and z = x
  * transpose(x) by a GEMM. */
@@ -168,8 +167,7 @@ static void test_drv_gemms__copies_and_fills(void **state)
     weft_arena_destroy(m.arena);
 }
 
-/* -- Epilogues ----------------------------------------------------------------------------------
- */
+/* -- Epilogues -------------------------------------------------------------------------------- */
 
 /* An epilogue that the library lacks is applied by a kernel after the GEMM. */
 static void test_drv_gemms__are_finished_without_epilogues(void **state)
@@ -194,8 +192,7 @@ static void test_drv_gemms__are_finished_without_epilogues(void **state)
     sound();
 }
 
-/* -- Measured algorithms ------------------------------------------------------------------------
- */
+/* -- Measured algorithms ---------------------------------------------------------------------- */
 
 /* Writes the bundle with the measured algorithms to a file. */
 static const char *tuned_path(void)

@@ -56,8 +56,7 @@ static bool complain(const test *t, const char *what, const char *detail)
     return false;
 }
 
-/* -- Reading the file ---------------------------------------------------------------------------
- */
+/* -- Reading the file ------------------------------------------------------------------------- */
 
 static bool read_passes(test *t, char *list)
 {
@@ -177,8 +176,7 @@ static bool read_test(test *t)
     return read_command(t) && read_errors(t);
 }
 
-/* -- Running ------------------------------------------------------------------------------------
- */
+/* -- Running ---------------------------------------------------------------------------------- */
 
 static weft_err parse_input(const test *t, weft_diag *diag, weft_module **out)
 {

@@ -92,8 +92,7 @@ static void unknown(ptx_state *s, const ptx_insn *i)
     ptx_fail(s, -1, "an instruction that the interpreter does not know");
 }
 
-/* -- Integers
- * --------------------------------------------------------------------------------------- */
+/* -- Integers --------------------------------------------------------------------------------- */
 
 static uint64_t divide(uint64_t x, uint64_t y, bool rest, bool is_signed, unsigned n)
 {
@@ -301,8 +300,7 @@ static void bits(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
     }
 }
 
-/* -- Floats
- * ----------------------------------------------------------------------------------------- */
+/* -- Floats ----------------------------------------------------------------------------------- */
 
 /* An exact result rounded down or up. */
 static float round_to(double x, const ptx_insn *i)
@@ -431,8 +429,7 @@ static void floats(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
 #undef BOTH
 }
 
-/* -- Comparisons
- * -------------------------------------------------------------------------------------- */
+/* -- Comparisons ------------------------------------------------------------------------------ */
 
 static void compare(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
 {
@@ -468,8 +465,7 @@ static void compare(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
                                                                           : r);
 }
 
-/* -- Conversions
- * ---------------------------------------------------------------------------------------- */
+/* -- Conversions ------------------------------------------------------------------------------ */
 
 static double round_whole(double x, const ptx_insn *i)
 {
@@ -739,8 +735,7 @@ static void load_matrices(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t
         }
 }
 
-/* -- Tensor cores
- * --------------------------------------------------------------------------------------------- */
+/* -- Tensor cores ----------------------------------------------------------------------------- */
 
 static float half_of(uint32_t pair, unsigned which, bool is_bf16)
 {
@@ -793,8 +788,7 @@ static void multiply(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask
             row(w, i->a[r])[l] = of_f32(d[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2]);
 }
 
-/* -- Asynchronous copies
- * ------------------------------------------------------------------------------------------ */
+/* -- Asynchronous copies ---------------------------------------------------------------------- */
 
 static void copy(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
 {

@@ -7,8 +7,7 @@
 
 enum { MANY = 0xffff };
 
-/* -- Races ----------------------------------------------------------------------------------------
- */
+/* -- Races ------------------------------------------------------------------------------------ */
 
 /* Whether an access at `epoch` is not ordered with one of the current epoch: it was in the same
  * epoch, or in another block of this launch. Epochs of a block follow each other, from block_epoch
@@ -67,8 +66,7 @@ static bool check_bytes(ptx_state *s, ptx_shadow *shadow, unsigned thread, uint6
     return false;
 }
 
-/* -- Global memory
- * ---------------------------------------------------------------------------------- */
+/* -- Global memory ---------------------------------------------------------------------------- */
 
 static bool inside(const ptx_memory *m, uint64_t at, unsigned bytes)
 {
@@ -106,8 +104,7 @@ static unsigned char *touch_global(ptx_state *s, unsigned thread, uint64_t at, u
     return (unsigned char *)(uintptr_t)at;
 }
 
-/* -- Every space
- * -------------------------------------------------------------------------------------- */
+/* -- Every space ------------------------------------------------------------------------------ */
 
 static unsigned char *touch_local(ptx_state *s, unsigned thread, uint64_t at, unsigned bytes)
 {
@@ -146,8 +143,7 @@ unsigned char *ptx_touch(ptx_state *s, unsigned thread, ptx_space space, uint64_
     return check_bytes(s, s->shadow + at, thread, at, bytes, write, true) ? s->shared + at : NULL;
 }
 
-/* -- Asynchronous copies
- * -------------------------------------------------------------------------------- */
+/* -- Asynchronous copies ---------------------------------------------------------------------- */
 
 void ptx_copy_async(ptx_state *s, unsigned thread, uint64_t to, uint64_t from, unsigned bytes,
                     unsigned given)

@@ -125,8 +125,7 @@ static ptx_type find_type(const char *name, size_t len)
     return PTX_NONE;
 }
 
-/* -- Registers ----------------------------------------------------------------------------------
- */
+/* -- Registers -------------------------------------------------------------------------------- */
 
 static int add_register(reader *r, const char *name, size_t len, unsigned width, int kind,
                         uint64_t value)
@@ -232,8 +231,7 @@ static int read_operand(reader *r, const char *at, size_t len)
     return find_register(r, at, len);
 }
 
-/* -- Variables ----------------------------------------------------------------------------------
- */
+/* -- Variables -------------------------------------------------------------------------------- */
 
 /* "[16]" after a name; 1 without; 0: "[]" */
 static size_t read_extent(const char *at)
@@ -292,8 +290,7 @@ static void read_variable(reader *r, const char *at, bool shared, bool local)
     }
 }
 
-/* -- Instructions -------------------------------------------------------------------------------
- */
+/* -- Instructions ----------------------------------------------------------------------------- */
 
 /* The parts of "mul.wide.s32". */
 static void read_name(reader *r, ptx_insn *i, const char *at, size_t len)
@@ -514,8 +511,7 @@ static void read_instruction(reader *r, const char *at)
     k->n_insn++;
 }
 
-/* -- Kernels --------------------------------------------------------------------------------------
- */
+/* -- Kernels ---------------------------------------------------------------------------------- */
 
 static void read_params(reader *r, const char *at, const char *end)
 {

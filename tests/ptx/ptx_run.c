@@ -12,8 +12,7 @@ enum { BURST_MAX = 256, ALL = 0x7fffffff };
 /* A launch that executes more is taken for an endless loop. */
 static const uint64_t instructions_max = (uint64_t)4 << 30;
 
-/* -- Blocks ---------------------------------------------------------------------------------------
- */
+/* -- Blocks ----------------------------------------------------------------------------------- */
 
 static uint64_t special(const ptx_state *s, const ptx_warp *w, uint64_t which, unsigned lane)
 {
@@ -236,8 +235,7 @@ static void run_block(ptx_state *s)
     }
 }
 
-/* -- Launches
- * --------------------------------------------------------------------------------------- */
+/* -- Launches --------------------------------------------------------------------------------- */
 
 static void *take(size_t n, size_t each)
 {

@@ -16,8 +16,7 @@
 
 enum { SKIP = 77, LINE = 4096, COLUMNS = 32, GROUPS = 64, TEXT = 128 };
 
-/* -- SHA-256 of a short text (FIPS 180-4) -------------------------------------------------------
- */
+/* -- SHA-256 of a short text (FIPS 180-4) ----------------------------------------------------- */
 
 static uint32_t rotate(uint32_t x, int by)
 {

@@ -161,8 +161,7 @@ static void test_command__valid_commands_pass(void **state)
     finish(&f);
 }
 
-/* -- What is refused ----------------------------------------------------------------------------
- */
+/* -- What is refused -------------------------------------------------------------------------- */
 
 #define BREAK(name, statement)   \
     static void name(fixture *f) \

@@ -397,8 +397,7 @@ static void test_cuda_emit__pools_equal_the_reference(void **state)
     CHECK(pool_cases, "", "f16", 2e-3);
 }
 
-/* -- Recurrent layers: more of them in machine/recurrent_gpu --------------------------------------
- */
+/* -- Recurrent layers: more of them in machine/recurrent_gpu ---------------------------------- */
 
 static const char recurrent_weights[] = "weight $w4 \"w4\" : T[2,36,5] = random 3\n"
                                         "weight $r4 \"r4\" : T[2,36,9] = random 4\n"

@@ -242,8 +242,7 @@ static void check_random(void (*put)(maker *, int64_t *), uint64_t seed, bool ex
     weft_buf_finish(&k.graphs);
 }
 
-/* -- Packed weights ------------------------------------------------------------------------------
- */
+/* -- Packed weights --------------------------------------------------------------------------- */
 
 /* A graph with one matmul_nbits, its weights drawn bytes: also of the padding of last blocks. Sums
  * of f32 are compared with the largest of several columns, because one alone may cancel to almost

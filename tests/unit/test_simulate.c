@@ -252,8 +252,7 @@ static void test_simulate__agrees_with_bulk_service(void **state)
     }
 }
 
-/* -- Conservation and order ---------------------------------------------------------------------
- */
+/* -- Conservation and order ------------------------------------------------------------------- */
 
 typedef struct order {
     int64_t last_start[64], last_arrival[64], now;
@@ -401,8 +400,7 @@ static void test_simulate__equal_seeds_give_equal_bytes(void **state)
     }
 }
 
-/* -- Worked by hand -----------------------------------------------------------------------------
- */
+/* -- Worked by hand --------------------------------------------------------------------------- */
 
 static void test_simulate__batches_as_the_runtime_does(void **state)
 {
@@ -514,8 +512,7 @@ static void test_simulate__counts_energy_and_carbon(void **state)
     assert_false(w->report.has_energy);
 }
 
-/* -- Apps ---------------------------------------------------------------------------------------
- */
+/* -- Apps ------------------------------------------------------------------------------------- */
 
 static void test_simulate__serves_apps_by_their_variants(void **state)
 {
@@ -642,8 +639,7 @@ static void test_simulate__keeps_the_mean_accuracy_of_answers(void **state)
     }
 }
 
-/* -- Reconfiguration ----------------------------------------------------------------------------
- */
+/* -- Reconfiguration -------------------------------------------------------------------------- */
 
 static void test_simulate__switches_without_a_gap_beside_the_old(void **state)
 {
@@ -725,8 +721,7 @@ static void test_simulate__asks_the_policy_every_period(void **state)
     assert_int_equal(w->report.slice[0].device, 0);
 }
 
-/* -- Bad input ----------------------------------------------------------------------------------
- */
+/* -- Bad input -------------------------------------------------------------------------------- */
 
 static void expect_refusal(world *w, const char *text)
 {
