@@ -1,5 +1,7 @@
 /* Time of a call through the C API: bench_call BUNDLE.weft RUNS prints the median and the mean of
  * weft_run in microseconds, for the bundle's first model, all symbols at their lower bounds. */
+#include "tests/bench/times.h"
+
 #include <weft/weft.h>
 
 #include <stdio.h>
@@ -7,19 +9,6 @@
 #include <time.h>
 
 enum { PORTS_MAX = 8 };
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void make_inputs(const weft_tensor_info *info, uint32_t n, weft_array *in)
 {
@@ -63,7 +52,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    qsort(us, runs, sizeof *us, by_value);
+    sort_times(us, runs);
     printf("%.3f %.3f\n", us[runs / 2], sum / (double)runs);
     for (uint32_t i = 0; i < n_in; i++)
         free(in[i].data);

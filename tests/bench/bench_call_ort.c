@@ -3,6 +3,8 @@
  * float each, on one thread. Python's packages have the library without its header: the few
  * functions that are called are declared here by their places in the table, which no later version
  * changes. */
+#include "tests/bench/times.h"
+
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,19 +36,6 @@ static void need(void *status)
 
 /* Calls the function at this place of the table, which returns NULL or an error. */
 #define CALL(place, types, ...) need(((void *(*)types)table[place])(__VA_ARGS__))
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void *make_tensor(void *memory, float *data)
 {
@@ -95,7 +84,7 @@ int main(int argc, char **argv)
     }
     if (y != 2)
         return 1;
-    qsort(sample, runs, sizeof *sample, by_value);
+    sort_times(sample, runs);
     printf("%.3f %.3f\n", sample[runs / 2], sum / (double)runs);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "estimator/estimator.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+#include "tests/bench/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,15 +32,9 @@ static void give_up(const weft_diag *diag, const char *what)
     exit(1);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void print_times(const char *what, double *ms, int n)
 {
-    qsort(ms, (size_t)n, sizeof *ms, by_value);
+    sort_times(ms, (size_t)n);
     printf("  %-12s best %8.3f ms, median %8.3f ms\n", what, ms[0], ms[n / 2]);
 }
 

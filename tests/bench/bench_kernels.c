@@ -12,6 +12,7 @@
 #include "frontend/frontend.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
+#include "tests/bench/times.h"
 #include "tests/support/rand.h"
 
 #include <stdio.h>
@@ -39,13 +40,6 @@ typedef struct subject {
     weft_diag *diag;
     weft_arena *arena;
 } subject;
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
 
 static void give_up(const weft_diag *diag, const char *what)
 {
@@ -136,12 +130,6 @@ static weft_tensor *make_inputs(subject *s, const int64_t *symbol)
 
 /* -- Measuring -------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void run_once(subject *s, const weft_tensor *in, weft_tensor *out)
 {
     const weft_bundle_program *p = weft_session_program(s->session);
@@ -172,7 +160,7 @@ static void measure(subject *s, const options *o, const weft_tensor *in, double 
     }
     weft_session_profile(s->session, false);
     for (uint32_t i = 0; i < p->n_launch; i++) {
-        qsort(sample + i * most, n_run, sizeof *sample, by_value);
+        sort_times(sample + i * most, n_run);
         launch_us[i] = sample[i * most + n_run / 10];
     }
 }

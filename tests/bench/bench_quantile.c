@@ -12,10 +12,10 @@
  *
  * A row is the sum over a group of sets: devices, devices at the first confidence, missed requests
  * in percent, services with more than 2 % missed, services. */
-#include "tests/support/parvagpu_sets.h"
-
 #include "base/arena.h"
 #include "base/diag.h"
+#include "tests/bench/times.h"
+#include "tests/support/parvagpu_sets.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,12 +32,6 @@ typedef struct sums {
     unsigned devices, services, services_missed, infeasible;
     double requests, missed;
 } sums;
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Lines of regress_whole_models --points: network, slice, batch, processes, latency measured and
  * predicted, throughput measured and predicted. */
@@ -56,7 +50,7 @@ static void read_residuals(void)
         if (use)
             residual[n_residual++] = guess_per_s / per_s;
     }
-    qsort(residual, n_residual, sizeof *residual, by_value);
+    sort_times(residual, n_residual);
 }
 
 /* The profile with all times multiplied; band: its 95 % quantile over the time. */

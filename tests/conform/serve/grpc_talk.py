@@ -47,14 +47,9 @@ def exchange(server, message, encoding):
     for at in range(0, len(data), 16384):  # the largest frame that needs no agreement
         c.send(frame(DATA, 0, 1, data[at:at + 16384]))
     c.send(frame(DATA, END_STREAM, 1))
-    got = {HEADERS: b"", DATA: b""}
-    for f in iter(c.frame, None):
-        if f[0] in got:
-            got[f[0]] += f[3]
-            if f[1] & END_STREAM:
-                break
+    got = c.answer()
     c.close()
-    return got[HEADERS], got[DATA]
+    return got
 
 
 def has_status(server, status, message, encoding):

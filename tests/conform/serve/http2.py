@@ -120,5 +120,15 @@ class Connection:
             if wanted(got[0], got[1]):
                 return got
 
+    def answer(self):
+        """Header blocks and data of the answer on the only stream, to its end or that of the connection."""
+        got = {HEADERS: b"", DATA: b""}
+        for kind, flags, _, payload in iter(self.frame, None):
+            if kind in got:
+                got[kind] += payload
+                if flags & END_STREAM:
+                    break
+        return got[HEADERS], got[DATA]
+
     def close(self):
         self.socket.close()

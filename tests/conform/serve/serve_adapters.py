@@ -61,14 +61,9 @@ def infer_grpc(server, name, arrays, adapter):
     body = field(1, name.encode()) + parameter + inputs + b"".join(field(7, a.tobytes()) for a in arrays.values())
     c = Connection(server, timeout=20)
     c.send(frame(HEADERS, END_HEADERS, 1, INFER) + frame(DATA, END_STREAM, 1, b"\0" + struct.pack(">I", len(body)) + body))
-    got = {HEADERS: b"", DATA: b""}
-    for f in iter(c.frame, None):
-        if f[0] in got:
-            got[f[0]] += f[3]
-            if f[1] & END_STREAM:
-                break
+    headers, data = c.answer()
     c.close()
-    return got[DATA][5:], got[HEADERS]
+    return data[5:], headers
 
 
 def check_grpc(server, requests, want):

@@ -102,13 +102,9 @@ def load_grpc(server, name, method):
     c = Connection(server, timeout=20)
     body = field(2, name.encode())
     c.send(frame(HEADERS, END_HEADERS, 1, head(method.encode())) + frame(DATA, END_STREAM, 1, b"\0" + struct.pack(">I", len(body)) + body))
-    got = b""
-    for f in iter(c.frame, None):
-        got += f[3] if f[0] == HEADERS else b""
-        if f[0] == HEADERS and f[1] & END_STREAM:
-            break
+    headers, _ = c.answer()
     c.close()
-    return got
+    return headers
 
 
 def check_refused(server, hot):
