@@ -34,8 +34,8 @@ const char *weft_driver_name(const weft_driver *driver)
 void weft_driver_library(const weft_driver *driver, char *out, size_t room)
 {
     out[0] = 0;
-    if (driver->library)
-        driver->library(out, room);
+    if (driver->tell_library)
+        driver->tell_library(out, room);
 }
 
 const char *weft_driver_brief(const weft_driver *driver)

@@ -117,7 +117,7 @@ typedef struct weft_device_ops {
 struct weft_driver {
     const char *name, *brief;
     /* Writes the library that the driver runs on and its version. May be NULL: none. */
-    void (*library)(char *out, size_t room);
+    void (*tell_library)(char *out, size_t room);
     /* Sets engine->device. */
     weft_err (*open)(weft_engine *engine, weft_diag *diag);
     void (*close)(weft_engine *engine);

@@ -198,7 +198,7 @@ static weft_err prepare_cpu(weft_prep *p)
 const weft_driver weft_driver_cpu = {
     .name = "cpu",
     .brief = "oneDNN and vector loops on a set of CPUs",
-    .library = weft_cpu__dnnl_version,
+    .tell_library = weft_cpu__dnnl_version,
     .open = open_cpu,
     .close = close_cpu,
     .alloc = alloc_cpu,
