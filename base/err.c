@@ -1,6 +1,8 @@
 /* Names and sentences of error codes, from the one list in err.h. */
 #include "base/err.h"
 
+#include <string.h>
+
 const char *weft_err_name(weft_err err)
 {
     switch (err) {
@@ -34,4 +36,10 @@ const char *weft_err_text(weft_err err)
 #undef X
     };
     return (unsigned)err < WEFT_ERR_COUNT ? text[err] : "unknown error";
+}
+
+const char *weft_errno_text(int code)
+{
+    const char *text = strerrordesc_np(code);
+    return text ? text : "unknown error";
 }

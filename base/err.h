@@ -43,5 +43,7 @@ typedef enum weft_err {
 const char *weft_err_name(weft_err err);
 /* One sentence; static storage. */
 const char *weft_err_text(weft_err err);
+/* Text of an errno. Unlike strerror, it may be called by several threads. */
+const char *weft_errno_text(int code);
 
 #endif

@@ -17,13 +17,12 @@
 
 enum { OPENAT2_TRIES = 16, TEMP_NAME_TRIES = 100 };
 
-weft_err weft_file__report(weft_diag *diag, const char *path, const char *verb, int code)
+weft_err weft_file_report(weft_diag *diag, const char *path, const char *verb, int code)
 {
-    const char *text = strerrordesc_np(code);
     const char *name = strerrorname_np(code);
     weft_where where = {.file = path};
     return weft_diag_error(diag, code == ENOMEM ? WEFT_ERR_NOMEM : WEFT_ERR_IO, where,
-                           "cannot %s: %s (%s, %d)", verb, text ? text : "unknown error",
+                           "cannot %s: %s (%s, %d)", verb, weft_errno_text(code),
                            name ? name : "errno", code);
 }
 
@@ -33,11 +32,11 @@ static weft_err map_fd(int fd, const struct stat *st, const char *path, weft_dia
 {
     weft_file file = {(const uint8_t *)"", 0};
     if ((uint64_t)st->st_size > PTRDIFF_MAX)
-        return weft_file__report(diag, path, "map", EFBIG);
+        return weft_file_report(diag, path, "map", EFBIG);
     if (st->st_size > 0) {
         void *at = mmap(NULL, (size_t)st->st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (at == MAP_FAILED)
-            return weft_file__report(diag, path, "map", errno);
+            return weft_file_report(diag, path, "map", errno);
         file.at = at;
         file.len = (uint64_t)st->st_size;
     }
@@ -61,7 +60,7 @@ weft_err weft_file_map_fd(int fd, const char *path, weft_diag *diag, weft_file *
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return weft_file__report(diag, path, "stat", errno);
+        return weft_file_report(diag, path, "stat", errno);
     if (!S_ISREG(st.st_mode))
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
                                "not a regular file");
@@ -72,7 +71,7 @@ weft_err weft_file_open(const char *path, weft_diag *diag, int *out_fd)
 {
     /* Non-blocking: the open of a pipe would wait for its writer. */
     *out_fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    return *out_fd >= 0 ? WEFT_ERR_OK : weft_file__report(diag, path, "open", errno);
+    return *out_fd >= 0 ? WEFT_ERR_OK : weft_file_report(diag, path, "open", errno);
 }
 
 weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out)
@@ -190,7 +189,7 @@ weft_err weft_file_open_beneath(const char *dir, const char *rel, weft_diag *dia
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "%s", wrong);
     int dir_fd = open(*dir ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
-        return weft_file__report(diag, dir, "open folder", errno);
+        return weft_file_report(diag, dir, "open folder", errno);
     int fd = open_beneath(dir_fd, rel);
     int code = errno;
     close(dir_fd);
@@ -198,7 +197,7 @@ weft_err weft_file_open_beneath(const char *dir, const char *rel, weft_diag *dia
         if (code == ELOOP || code == EXDEV)
             return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                    "the path leads through a symbolic link or out of its folder");
-        return weft_file__report(diag, rel, "open", code);
+        return weft_file_report(diag, rel, "open", code);
     }
     *out_fd = fd;
     return WEFT_ERR_OK;
@@ -213,7 +212,7 @@ static weft_err map_beneath(const char *dir, const char *rel, bool any_links, we
     int fd;
     WEFT_TRY(weft_file_open_beneath(dir, rel, diag, &fd));
     if (fstat(fd, &st) != 0)
-        err = weft_file__report(diag, rel, "stat", errno);
+        err = weft_file_report(diag, rel, "stat", errno);
     else if (!S_ISREG(st.st_mode))
         err = weft_diag_error(diag, WEFT_ERR_INPUT, where, "not a regular file");
     else if (st.st_nlink != 1 && !any_links)
@@ -262,7 +261,7 @@ weft_err weft_file__read_fd(int fd, const char *path, uint64_t limit_bytes, weft
         if (got < 0) {
             int code = errno;
             free(at);
-            return weft_file__report(diag, path, "read", code);
+            return weft_file_report(diag, path, "read", code);
         }
         if (got == 0)
             break;
@@ -293,7 +292,7 @@ weft_err weft_file_read(const char *path, uint64_t limit_bytes, weft_diag *diag,
         return weft_file__read_fd(STDIN_FILENO, "<stdin>", limit_bytes, diag, out, out_len);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return weft_file__report(diag, path, "open", errno);
+        return weft_file_report(diag, path, "open", errno);
     weft_err err = weft_file__read_fd(fd, path, limit_bytes, diag, out, out_len);
     close(fd);
     return err;
@@ -402,7 +401,7 @@ static weft_err write_spans(const char *path, const weft_span *span, size_t n, b
 {
     if (strcmp(path, "-") == 0) {
         int code = write_all(STDOUT_FILENO, span, n);
-        return code ? weft_file__report(diag, "<stdout>", "write", code) : WEFT_ERR_OK;
+        return code ? weft_file_report(diag, "<stdout>", "write", code) : WEFT_ERR_OK;
     }
     struct stat st;
     bool exists = stat(path, &st) == 0;
@@ -411,7 +410,7 @@ static weft_err write_spans(const char *path, const weft_span *span, size_t n, b
     size_t size = strlen(path) + 40;
     char *temp = malloc(size);
     if (!temp)
-        return weft_file__report(diag, path, "write", ENOMEM);
+        return weft_file_report(diag, path, "write", ENOMEM);
     int fd = direct ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY)
                     : open_temp(path, temp, size, is_private ? 0600 : 0666);
     int code = fd < 0 ? errno : 0;
@@ -431,7 +430,7 @@ static weft_err write_spans(const char *path, const weft_span *span, size_t n, b
             unlink(temp);
     }
     free(temp);
-    return code ? weft_file__report(diag, path, verb, code) : WEFT_ERR_OK;
+    return code ? weft_file_report(diag, path, verb, code) : WEFT_ERR_OK;
 }
 
 weft_err weft_file_write_spans(const char *path, const weft_span *span, size_t n, weft_diag *diag)

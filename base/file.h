@@ -65,6 +65,8 @@ WEFT_MUST_USE weft_err weft_file_read(const char *path, uint64_t limit_bytes, we
 WEFT_MUST_USE weft_err weft_file_read_stable(int fd, const char *path, uint64_t limit_bytes,
                                              weft_diag *diag, char **out, size_t *out_len);
 
+/* Adds a message, "cannot VERB", with the text and name of an errno. Returns NOMEM or IO. */
+weft_err weft_file_report(weft_diag *diag, const char *path, const char *verb, int code);
 /* Reads exactly `len` bytes from a descriptor; false: it ends before, or cannot be read. */
 bool weft_file_get(int fd, void *to, size_t len);
 /* The same at an offset of its file: 0 or an errno, ENODATA where the file ends before. */

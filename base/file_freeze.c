@@ -135,7 +135,7 @@ static weft_err copy_stable(int from, const char *path, weft_diag *diag, int *ou
     for (int i = 0; i < TRIES; i++) {
         struct stat before, after;
         if (fstat(from, &before) != 0)
-            return weft_file__report(diag, path, "stat", errno);
+            return weft_file_report(diag, path, "stat", errno);
         if (!S_ISREG(before.st_mode))
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path},
                                    "not a regular file");
@@ -143,7 +143,7 @@ static weft_err copy_stable(int from, const char *path, weft_diag *diag, int *ou
         int code = errno;
         if (fstat(from, &after) == 0 && is_unchanged(&before, &after)) {
             *out_fd = to;
-            return to >= 0 ? WEFT_ERR_OK : weft_file__report(diag, path, "copy", code);
+            return to >= 0 ? WEFT_ERR_OK : weft_file_report(diag, path, "copy", code);
         }
         if (to >= 0)
             close(to);
@@ -199,7 +199,7 @@ weft_err weft_file_make_unnamed(const char *folder, weft_diag *diag, int *out_wr
         int code = errno;
         if (to >= 0)
             close(to);
-        return weft_file__report(diag, folder ? folder : temporary(), "make a file", code);
+        return weft_file_report(diag, folder ? folder : temporary(), "make a file", code);
     }
     *out_write = to;
     *out_read = from;
@@ -214,7 +214,7 @@ weft_err weft_file_read_stable(int fd, const char *path, uint64_t limit_bytes, w
     size_t len = 0;
     weft_err err = WEFT_ERR_OK;
     if (fstat(fd, &before) != 0)
-        err = weft_file__report(diag, path, "stat", errno);
+        err = weft_file_report(diag, path, "stat", errno);
     else if (!S_ISREG(before.st_mode))
         err =
             weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = path}, "not a regular file");

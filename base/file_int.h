@@ -4,8 +4,6 @@
 
 #include "base/file.h"
 
-/* Adds a message with the text and name of an errno: NOMEM or IO. */
-weft_err weft_file__report(weft_diag *diag, const char *path, const char *verb, int code);
 /* weft_file_read of a descriptor. */
 weft_err weft_file__read_fd(int fd, const char *path, uint64_t limit_bytes, weft_diag *diag,
                             char **out, size_t *out_len);

@@ -143,10 +143,10 @@ static weft_err open_part(pull *p)
         struct stat own, named;
         p->part = open(p->part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
         if (p->part < 0)
-            return weft_store__report(p->diag, p->part_path, "create", errno);
+            return weft_file_report(p->diag, p->part_path, "create", errno);
         while (flock(p->part, LOCK_EX) != 0)
             if (errno != EINTR)
-                return weft_store__report(p->diag, p->part_path, "lock", errno);
+                return weft_file_report(p->diag, p->part_path, "lock", errno);
         if (fstat(p->part, &own) == 0 && !S_ISREG(own.st_mode))
             return weft_diag_error(p->diag, WEFT_ERR_INPUT, (weft_where){.file = p->part_path},
                                    "not a regular file");
@@ -164,7 +164,7 @@ static weft_err keep_chunks(pull *p)
     struct stat st;
     if (fstat(p->part, &st) != 0 ||
         ((uint64_t)st.st_size != p->index.bytes && ftruncate(p->part, (off_t)p->index.bytes) != 0))
-        return weft_store__report(p->diag, p->part_path, "resize", errno);
+        return weft_file_report(p->diag, p->part_path, "resize", errno);
     for (uint32_t i = 0; i < p->index.n_chunk; i++) {
         const weft_chunk *c = &p->index.chunk[i];
         off_t data = lseek(p->part, (off_t)p->at[i], SEEK_DATA);
@@ -174,7 +174,7 @@ static weft_err keep_chunks(pull *p)
             continue;
         int code = weft_file_get_at(p->part, p->bytes, c->bytes, p->at[i]);
         if (code)
-            return weft_store__report(p->diag, p->part_path, "read", code);
+            return weft_file_report(p->diag, p->part_path, "read", code);
         if (!weft_store__hash(p->bytes, c->bytes, sha256))
             return WEFT_ERR_NOMEM;
         if (memcmp(sha256, c->sha256, sizeof sha256) == 0) {
@@ -189,7 +189,7 @@ static weft_err put_chunk(pull *p, uint32_t i, const uint8_t *bytes)
 {
     int code = weft_file_put_at(p->part, bytes, p->index.chunk[i].bytes, p->at[i]);
     if (code)
-        return weft_store__report(p->diag, p->part_path, "write", code);
+        return weft_file_report(p->diag, p->part_path, "write", code);
     mark_there(p, i);
     return WEFT_ERR_OK;
 }
@@ -393,9 +393,8 @@ static weft_err name_signature(pull *p)
     const char *path = weft_arena_printf(p->arena, "%s.sig", p->o->output);
     if (p->signature)
         return weft_file_write(path, p->signature, p->signature_len, p->diag);
-    return unlink(path) == 0 || errno == ENOENT
-               ? WEFT_ERR_OK
-               : weft_store__report(p->diag, path, "remove", errno);
+    return unlink(path) == 0 || errno == ENOENT ? WEFT_ERR_OK
+                                                : weft_file_report(p->diag, path, "remove", errno);
 }
 
 static void sync_folder(pull *p)
@@ -424,10 +423,10 @@ static weft_err name_bundle(pull *p)
     mode_t mask = umask(0);
     umask(mask);
     if (fchmod(p->part, 0666 & ~mask) != 0 || fsync(p->part) != 0)
-        return weft_store__report(p->diag, p->part_path, "write", errno);
+        return weft_file_report(p->diag, p->part_path, "write", errno);
     WEFT_TRY(name_signature(p));
     if (rename(p->part_path, p->o->output) != 0)
-        return weft_store__report(p->diag, p->o->output, "rename", errno);
+        return weft_file_report(p->diag, p->o->output, "rename", errno);
     sync_folder(p);
     return WEFT_ERR_OK;
 }
@@ -444,7 +443,7 @@ static weft_err look_at_output(pull *p)
     bool known = fstat(fd, &st) == 0;
     bool same = known && S_ISREG(st.st_mode) && (uint64_t)st.st_size == p->index.bytes;
     if (known && S_ISDIR(st.st_mode)) /* before anything is fetched */
-        err = weft_store__report(p->diag, p->o->output, "replace", EISDIR);
+        err = weft_file_report(p->diag, p->o->output, "replace", EISDIR);
     if (same)
         err = weft_store__hash_file(fd, p->o->output, p->diag, sha256);
     if (err == WEFT_ERR_OK && same && memcmp(sha256, p->index.sha256, sizeof sha256) == 0) {

@@ -33,7 +33,7 @@ static weft_err make_folder(push *p, const char *path)
 {
     return mkdir(path, 0777) == 0 || errno == EEXIST
                ? WEFT_ERR_OK
-               : weft_store__report(p->diag, path, "make folder", errno);
+               : weft_file_report(p->diag, path, "make folder", errno);
 }
 
 static char *path_of(push *p, const char *name)
@@ -95,7 +95,7 @@ static weft_err put_chunks(push *p, const weft_bundle *b, int fd, const uint32_t
         c->bytes = size[i];
         int code = weft_file_get_at(fd, p->bytes, size[i], at);
         if (code)
-            return weft_store__report(p->diag, p->o->bundle, "read", code);
+            return weft_file_report(p->diag, p->o->bundle, "read", code);
         if (!weft_store__hash(p->bytes, size[i], c->sha256) ||
             EVP_DigestUpdate(p->sum, p->bytes, size[i]) != 1)
             return WEFT_ERR_NOMEM;
@@ -135,7 +135,7 @@ static weft_err keep(push *p)
     int code = fd < 0 || syncfs(fd) != 0 ? errno : 0;
     if (fd >= 0)
         close(fd);
-    return code ? weft_store__report(p->diag, p->o->folder, "write", code) : WEFT_ERR_OK;
+    return code ? weft_file_report(p->diag, p->o->folder, "write", code) : WEFT_ERR_OK;
 }
 
 static weft_err put_index(push *p, const weft_bundle *b, uint32_t n)

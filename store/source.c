@@ -76,7 +76,7 @@ static weft_err read_file(weft_source *s, const char *name, size_t limit, weft_d
     else if (exists)
         err = weft_file_read(path, limit, diag, out, out_len);
     else if (errno != ENOENT && errno != ENOTDIR)
-        err = weft_store__report(diag, path, "open", errno);
+        err = weft_file_report(diag, path, "open", errno);
     if (*out)
         s->bytes += *out_len;
     free(path);

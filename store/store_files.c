@@ -1,20 +1,14 @@
 /* Files, digests and names of a store. */
 #include "store/store_int.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { READ_BYTES = 1 << 20, TAG_MAX = 128 };
-
-weft_err weft_store__report(weft_diag *diag, const char *path, const char *verb, int code)
-{
-    const char *text = strerrordesc_np(code);
-    return weft_diag_error(diag, code == ENOMEM ? WEFT_ERR_NOMEM : WEFT_ERR_IO,
-                           (weft_where){.file = path}, "cannot %s: %s", verb,
-                           text ? text : "unknown error");
-}
 
 bool weft_store__hash(const void *bytes, size_t len, uint8_t *out)
 {
@@ -40,7 +34,7 @@ weft_err weft_store__hash_file(int fd, const char *path, weft_diag *diag, uint8_
     ok = ok && EVP_DigestFinal_ex(sum, out, NULL) == 1;
     EVP_MD_CTX_free(sum);
     free(part);
-    return code ? weft_store__report(diag, path, "read", code) : ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
+    return code ? weft_file_report(diag, path, "read", code) : ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
 char *weft_store__chunk_name(const weft_chunk *chunk, weft_arena *arena)

@@ -9,8 +9,6 @@
 
 /* -- Files and digests ------------------------------------------------------------------------ */
 
-/* Adds a message with the text of an errno. */
-weft_err weft_store__report(weft_diag *diag, const char *path, const char *verb, int code);
 bool weft_store__hash(const void *bytes, size_t len, uint8_t *out);
 /* SHA-256 of a file; its position does not change. */
 weft_err weft_store__hash_file(int fd, const char *path, weft_diag *diag, uint8_t *out);

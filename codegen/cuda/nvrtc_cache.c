@@ -47,12 +47,6 @@ typedef struct head {
 
 /* -- The folder -------------------------------------------------------------------------------- */
 
-static const char *describe(int code)
-{
-    const char *text = strerrordesc_np(code);
-    return text ? text : "unknown error";
-}
-
 /* Makes the folder and those above it. */
 static bool make_folder(char *path)
 {
@@ -70,7 +64,7 @@ static const char *check_folder(const char *path)
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return describe(errno);
+        return weft_errno_text(errno);
     if (!S_ISDIR(st.st_mode))
         return "not a folder";
     if (st.st_uid != geteuid())
@@ -82,14 +76,14 @@ weft_nvrtc__cache *weft_nvrtc__cache_open(const char *folder, uint64_t limit_byt
                                           const char *compiler, const char **why)
 {
     weft_nvrtc__cache *cache = calloc(1, sizeof *cache);
-    *why = describe(ENOMEM);
+    *why = weft_errno_text(ENOMEM);
     if (!cache)
         return NULL;
     cache->folder = strdup(folder);
     cache->compiler = strdup(compiler);
     cache->limit_bytes = limit_bytes;
     if (cache->folder && cache->compiler)
-        *why = make_folder(cache->folder) ? check_folder(folder) : describe(errno);
+        *why = make_folder(cache->folder) ? check_folder(folder) : weft_errno_text(errno);
     if (!*why)
         return cache;
     weft_nvrtc__cache_close(cache);

@@ -163,9 +163,8 @@ static void run_save(weft_job *job)
 static void note_state(weft_deployment *d, int code)
 {
     char text[128] = "";
-    if (code) /* not strerror, which other threads use */
-        snprintf(text, sizeof text, "the state cannot be saved: %s",
-                 strerrordesc_np(code) ? strerrordesc_np(code) : "unknown error");
+    if (code)
+        snprintf(text, sizeof text, "the state cannot be saved: %s", weft_errno_text(code));
     snprintf(d->state_error, sizeof d->state_error, "%s", text);
     if (code)
         WEFT_LOG(WEFT_LOG_ERROR, "state_not_saved", {.key = "folder", .text = d->options.state},

@@ -124,7 +124,7 @@ static weft_err put(weft_live *live, const uint8_t *bytes, size_t len, weft_diag
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0},
                                "the factors cannot be written into the folder of the state, or of "
                                "temporary files: %s",
-                               strerrordesc_np(code) ? strerrordesc_np(code) : "unknown error");
+                               weft_errno_text(code));
     }
     /* Pages that are on the disk can leave the memory at once when they are not used. */
     (void)sync_file_range(live->fd, (off_t)number, (off_t)len, SYNC_FILE_RANGE_WRITE);
@@ -316,16 +316,18 @@ bool weft_live__fits(weft_live_adapter *a, const weft_bundle *bundle, uint32_t p
 
 /* -- In force --------------------------------------------------------------------------------- */
 
+static int compare_text(const char *a, const char *b, size_t len)
+{
+    size_t n = strlen(a);
+    int order = memcmp(a, b, n < len ? n : len);
+    return order ? order : (n > len) - (n < len);
+}
+
 static int compare(const weft_live_adapter *a, const char *base, size_t base_len, const char *name,
                    size_t len)
 {
-    int by_base = strncmp(a->base, base, base_len);
-    if (by_base == 0)
-        by_base = a->base[base_len] != '\0';
-    if (by_base != 0)
-        return by_base;
-    int by_name = strncmp(a->name, name, len);
-    return by_name != 0 ? by_name : a->name[len] != '\0';
+    int by_base = compare_text(a->base, base, base_len);
+    return by_base ? by_base : compare_text(a->name, name, len);
 }
 
 /* Where it is in the table, or belongs. */
