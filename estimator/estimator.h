@@ -63,6 +63,10 @@ WEFT_MUST_USE weft_err weft_slice_make(const char *gpu, const char *slice, weft_
  * slices stay as they are. */
 void weft_slice_crowd(weft_slice *slice);
 
+/* How many times the rates, the power and the price of the device's row the slice has: the cores of
+ * a CPU, whose row is one core; the share of a GPU. */
+double weft_slice_parts(const weft_slice *slice);
+
 /* -- Kernels -------------------------------------------------------------------------------- */
 
 /* Kind of a kernel, as far as its time depends on it; rows of kinds.def. */

@@ -481,6 +481,8 @@ uint32_t weft_bundle_sites(const weft_bundle_program *program, weft_arena *arena
                            const weft_bundle_site **out);
 /* Number, from 1, of the model's adapter in the bundle's list; 0: there is none of that name. */
 uint32_t weft_bundle_find_adapter(const weft_bundle *bundle, uint32_t program, const char *name);
+/* Bytes of the adapter's factors. */
+uint64_t weft_bundle_adapter_bytes(const weft_bundle *bundle, const weft_bundle_adapter *adapter);
 /* What requests may name: the i-th model or, after the models, the face of an app. */
 uint32_t weft_bundle_faces(const weft_bundle *bundle);
 const weft_bundle_program *weft_bundle_face(const weft_bundle *bundle, uint32_t i);

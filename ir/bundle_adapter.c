@@ -38,3 +38,11 @@ uint32_t weft_bundle_find_adapter(const weft_bundle *bundle, uint32_t program, c
             return i + 1;
     return 0;
 }
+
+uint64_t weft_bundle_adapter_bytes(const weft_bundle *b, const weft_bundle_adapter *a)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < a->n_factor; i++)
+        bytes += b->weight[a->factor[i].a - 1].bytes + b->weight[a->factor[i].b - 1].bytes;
+    return bytes;
+}

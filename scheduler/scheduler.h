@@ -46,6 +46,9 @@ typedef struct weft_fleet {
 WEFT_MUST_USE weft_err weft_fleet_load(const char *path, weft_arena *arena, weft_diag *diag,
                                        weft_fleet *out);
 
+/* Price of a device of the row by that of a table, which is of a GPU or of a core. */
+double weft_fleet_listed_price(const weft_fleet_device *row, double price_per_hour);
+
 /* A row goes on without the node of this name. Returns how many devices it had; 0: the row does not
  * say that it has such a node. */
 uint32_t weft_fleet_lose(weft_fleet_device *row, const char *node, weft_arena *arena);

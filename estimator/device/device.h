@@ -5,10 +5,6 @@
 
 #include "estimator/estimator.h"
 
-/* How many times the rates and the power of the device's row the slice has: the cores of a CPU,
- * whose row is one core; the share of a GPU. */
-double weft_slice__parts(const weft_slice *slice);
-
 /* The whole device that a slice is a part of. */
 weft_slice weft_slice__whole(const weft_slice *slice);
 

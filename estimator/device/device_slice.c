@@ -138,7 +138,7 @@ void weft_slice_crowd(weft_slice *slice)
 
 /* -- Parts and wholes ------------------------------------------------------------------------- */
 
-double weft_slice__parts(const weft_slice *slice)
+double weft_slice_parts(const weft_slice *slice)
 {
     return slice->gpu->is_cpu ? slice->units : slice->share;
 }

@@ -25,7 +25,7 @@ const weft_energy_constants weft_energy__fitted = {
 
 double weft_energy__idle_w(const weft_slice *slice)
 {
-    return slice->gpu->idle_w * weft_slice__parts(slice);
+    return slice->gpu->idle_w * weft_slice_parts(slice);
 }
 
 double weft_energy__power_w(const weft_energy_constants *c, const weft_kernel *kernel,
@@ -42,7 +42,7 @@ double weft_energy__power_w(const weft_energy_constants *c, const weft_kernel *k
     double level = c->busy_part * pow(busy, c->busy_power) + c->compute_part * compute +
                    c->memory_part * memory;
     return weft_energy__idle_w(slice) +
-           (gpu->power_w - gpu->idle_w) * weft_slice__parts(slice) * fmin(1, level);
+           (gpu->power_w - gpu->idle_w) * weft_slice_parts(slice) * fmin(1, level);
 }
 
 double weft_energy__kernel_j(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,

@@ -40,13 +40,13 @@ double weft_peak__flops_per_us(const weft_slice *slice, const weft_kernel *kerne
     double gflops = kernel->dtype == WEFT_DTYPE_F64 ? gpu->f64_gflops : gpu->f32_gflops;
     if (weft_kernel_uses_matrix_units(kernel->kind))
         gflops = gemm_gflops(gpu, kernel->dtype, exact_f32);
-    return gflops * weft_slice__parts(slice) * 1e3;
+    return gflops * weft_slice_parts(slice) * 1e3;
 }
 
 bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32)
 {
     return weft_peak__flops_per_us(slice, kernel, exact_f32) <=
-           slice->gpu->f32_gflops * weft_slice__parts(slice) * 1e3 * (1 + 1e-9);
+           slice->gpu->f32_gflops * weft_slice_parts(slice) * 1e3 * (1 + 1e-9);
 }
 
 /* Part of the activations of the previous kernel that the last-level cache no longer holds: nothing

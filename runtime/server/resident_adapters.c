@@ -176,15 +176,6 @@ static weft_err bring_from_store(weft_resident *r, weft_session *session, uint64
 
 /* -- A batch ---------------------------------------------------------------------------------- */
 
-static uint64_t bytes_in_bundle(const weft_bundle *b, uint64_t number)
-{
-    const weft_bundle_adapter *a = &b->adapter[number - 1];
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < a->n_factor; i++)
-        bytes += b->weight[a->factor[i].a - 1].bytes + b->weight[a->factor[i].b - 1].bytes;
-    return bytes;
-}
-
 static weft_err bring(weft_resident *r, weft_session *session, const weft_bundle *b,
                       uint64_t number, weft_diag *diag)
 {
@@ -192,8 +183,10 @@ static weft_err bring(weft_resident *r, weft_session *session, const weft_bundle
         return bring_from_store(r, session, number, diag);
     if (number > b->n_adapter)
         return WEFT_ERR_OK; /* the session refuses it */
-    const resident x = {
-        .session = session, .number = number, .bytes = bytes_in_bundle(b, number), .used = r->now};
+    const resident x = {.session = session,
+                        .number = number,
+                        .bytes = weft_bundle_adapter_bytes(b, &b->adapter[number - 1]),
+                        .used = r->now};
     make_room(r, x.bytes);
     return add(r, &x);
 }

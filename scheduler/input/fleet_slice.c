@@ -18,12 +18,16 @@ uint64_t weft_fleet__mem(const weft_fleet_device *row)
     return row->mem_bytes || !type ? row->mem_bytes : type->mem_bytes;
 }
 
+double weft_fleet_listed_price(const weft_fleet_device *row, double price_per_hour)
+{
+    return price_per_hour * (weft_device_type_is_cpu(row->type) ? row->cores : 1);
+}
+
 double weft_fleet__price(const weft_fleet_device *row)
 {
     const weft_device_type *type = weft_device_type_find(row->type);
-    if (row->price_per_hour > 0 || !type)
-        return row->price_per_hour;
-    return type->price_per_hour * (weft_device_type_is_cpu(row->type) ? row->cores : 1);
+    return row->price_per_hour > 0 || !type ? row->price_per_hour
+                                            : weft_fleet_listed_price(row, type->price_per_hour);
 }
 
 const weft_fleet_device *weft_fleet__row(const weft_fleet *fleet, const char *type)

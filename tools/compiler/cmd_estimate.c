@@ -44,7 +44,7 @@ static void add_price(const weft_tool_prices *prices, weft_tool_finding *f)
     double per_hour = weft_tool_price_of(prices, f->slice->gpu->name);
     if (!(per_hour > 0) || !(f->throughput_per_s > 0))
         return;
-    f->price_per_hour = per_hour * (f->slice->gpu->is_cpu ? f->slice->units : f->slice->share);
+    f->price_per_hour = per_hour * weft_slice_parts(f->slice);
     f->price_per_million = f->price_per_hour / 3600 / f->throughput_per_s * 1e6;
 }
 

@@ -430,18 +430,16 @@ static json_t *list_adapters(const weft_bundle *b)
     json_t *list = json_array();
     for (uint32_t i = 0; i < b->n_adapter; i++) {
         const weft_bundle_adapter *a = &b->adapter[i];
-        uint64_t bytes = 0;
         int64_t rank = 0;
         for (uint32_t k = 0; k < a->n_factor; k++) {
-            const weft_bundle_weight *first = &b->weight[a->factor[k].a - 1];
-            bytes += first->bytes + b->weight[a->factor[k].b - 1].bytes;
-            rank = first->dim[0] > rank ? first->dim[0] : rank;
+            int64_t own = b->weight[a->factor[k].a - 1].dim[0];
+            rank = own > rank ? own : rank;
         }
-        json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:I, s:o}", "name",
-                                              weft_tool_json_name(a->name), "model",
-                                              weft_tool_json_name(b->program[a->program].name),
-                                              "modules", (json_int_t)a->n_factor, "largest_rank",
-                                              (json_int_t)rank, "bytes", json_count(bytes)));
+        json_array_append_new(
+            list, json_pack("{s:o, s:o, s:I, s:I, s:o}", "name", weft_tool_json_name(a->name),
+                            "model", weft_tool_json_name(b->program[a->program].name), "modules",
+                            (json_int_t)a->n_factor, "largest_rank", (json_int_t)rank, "bytes",
+                            json_count(weft_bundle_adapter_bytes(b, a))));
     }
     return list;
 }

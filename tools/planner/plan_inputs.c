@@ -68,8 +68,8 @@ static void complete_rows(weft_fleet *fleet, const weft_tool_prices *prices, wef
         if (gpu)
             row[i].bandwidth_gbps = gpu->bandwidth_gbps;
         if (row[i].price_per_hour == 0)
-            row[i].price_per_hour = weft_tool_price_of(prices, row[i].type) *
-                                    (weft_device_type_is_cpu(row[i].type) ? row[i].cores : 1);
+            row[i].price_per_hour =
+                weft_fleet_listed_price(&row[i], weft_tool_price_of(prices, row[i].type));
     }
     fleet->device = row;
 }
