@@ -165,12 +165,13 @@ void weft_tool_progress(const char *fmt, ...)
 void weft_tool_advance(double done, double total, const char *unit)
 {
     pthread_mutex_lock(&state.lock);
+    bool is_new = state.total <= 0 && state.is_terminal; /* drawn without a bar so far */
     if (done <= 0 || !state.unit || strcmp(unit, state.unit) != 0)
         state.counts_ms = state.start_ms;
     state.done = done;
     state.total = total;
     state.unit = unit;
-    if (state.what[0] && weft_tool_now_ms() >= state.next_ms)
+    if (state.what[0] && (is_new || weft_tool_now_ms() >= state.next_ms))
         draw();
     pthread_mutex_unlock(&state.lock);
 }
