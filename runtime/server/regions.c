@@ -137,7 +137,9 @@ static bool is_within(uint64_t offset, uint64_t bytes, uint64_t of)
 static weft_answer open_object(region *r, char *text)
 {
     struct stat s;
-    r->fd = shm_open(r->key, O_RDWR | O_CLOEXEC, 0);
+    /* Non-blocking: an object with a lease (fcntl F_SETLEASE) is refused, and not waited for until
+     * its owner gives the lease up. */
+    r->fd = shm_open(r->key, O_RDWR | O_CLOEXEC | O_NONBLOCK, 0);
     if (r->fd < 0)
         return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
                                    "region '%s': '%.64s' cannot be opened: %s", r->name, r->key,

@@ -2,8 +2,10 @@
 """Tensors in system shared memory that clients register, over HTTP and gRPC: right answers wherever inputs and outputs
 are, refusals, and objects that are truncated, unlinked and unregistered while they are used."""
 import contextlib
+import fcntl
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -220,6 +222,16 @@ def check_faults(a):
     assert ask(place("b", x.nbytes))[0] == 200
     assert post("unregister") == (200, {})
     refused(ask(place("b", x.nbytes)), 400, "no region")
+
+    # One whose owner has a lease is refused. Opened by the loop, it would keep all clients waiting until the kernel
+    # takes the lease away after 45 s.
+    leased = Object("leased", 4096)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fcntl.fcntl(leased.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    refused(register("leased", leased.key, 4), 400, "cannot be opened")
+    fcntl.fcntl(leased.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    assert register("leased", leased.key, 4) == (200, {})
+    assert post("region/leased/unregister") == (200, {})
 
     # Descriptors are not kept, and are bounded.
     assert descriptors() == 0
