@@ -9,7 +9,7 @@ shift
 here=$(dirname "$test_file")
 needs=$(sed -n 's/^# needs: //p' "$test_file")
 for python in ${WEFT_PYTHON:-} python3 /usr/bin/python3; do
-    if "$python" -c "import ${needs// /, }" 2>/dev/null; then
+    if PYTHONPATH=$here "$python" -c "import ${needs// /, }" 2>/dev/null; then
         box=$(mktemp -d "${TMPDIR:-/tmp}/weft-serve.XXXXXX")
         trap 'rm -rf "$box"' EXIT
         cd "$box"
