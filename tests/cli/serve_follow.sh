@@ -49,9 +49,8 @@ port=$(sed -n 's/.*http=\([0-9]*\).*/\1/p' log)
 [ "$(stat -c %a control.sock)" = 600 ] || die "control.sock may be used by others"
 (
     sleep 2
-    for keeper in $(pgrep -P "$server"); do
-        for controller in $(pgrep -P "$keeper" -x weft-planner); do kill -KILL "$controller"; done
-    done
+    # shellcheck disable=SC2046
+    kill -KILL $(pgrep -P "$server" -x weft-planner)
 ) &
 python3 "$WEFT_SOURCE_DIR/tests/support/shifting_load.py" "$port" \
     digits:image:1x1x8x8:120,15 attn:image:1x1x8x8:20,130 6 >load.json
@@ -78,12 +77,16 @@ ask "$(cat large)" "$(cat less)" '{"do": "apply"}' '{"do": "apply", "plan": {}}'
 for text in "batches of 64" "no slice for model 'digits'" "no request 'jump'" "unknown key 'now'"; do
     has refused "$text"
 done
+# A controller that is stopped does not keep the server from its end.
+controller=$(pgrep -P "$server" -x weft-planner) || die "no controller: $(shown events)"
+kill -STOP "$controller"
 kill -TERM "$server"
 code=0
 wait "$server" || code=$?
 server=
 [ "$code" = 0 ] || die "the server ended with $code: $(shown events)"
 [ ! -e control.sock ] || die "control.sock is left"
+! kill -0 "$controller" 2>/dev/null || die "the controller is left"
 # Usage.
 expect 2 "$WEFT" serve live.weft --policy weft
 expect 2 "$WEFT" serve live.weft --carbon x

@@ -25,22 +25,20 @@ void weft_child_add(weft_child *child, const char *name, const char *value);
  * missing, which `needs` (an option of the user) needs. */
 WEFT_MUST_USE weft_err weft_child_begin(const char *program, const char *verb, const char *needs,
                                         weft_arena *arena, weft_diag *diag, weft_child *out);
-/* Becomes the program, in a process that was forked: signals as in a new process, and an end with
- * the parent. */
-void weft_child_become(const weft_child *child, pid_t parent);
-/* Runs it. Exit code; -1: it was not started, or was killed. */
-int weft_child_run(const weft_child *child);
-
 /* Lets one thread end what another one runs. Zero-initialised, but for the lock. */
 typedef struct weft_child_watch {
     pthread_mutex_t lock;
-    pid_t pid; /* 0: nothing runs */
-    bool ends; /* nothing more is to run */
+    pid_t pid;         /* 0: nothing runs */
+    bool ends;         /* nothing more is to run */
+    bool by_stop_only; /* a signal to end the server does not end what runs */
 } weft_child_watch;
 
-/* As weft_child_run, until weft_child_stop, or a signal to end (SIGTERM, SIGINT) that is blocked;
- * any thread. */
-int weft_child_run_watched(const weft_child *child, weft_child_watch *watch);
+/* Runs it until it ends, by weft_child_stop too, or by a signal to end the server (SIGTERM, SIGINT)
+ * that is blocked. Exit code; -1: it was not started, or was killed. Any thread. */
+int weft_child_run(const weft_child *child, weft_child_watch *watch);
 void weft_child_stop(weft_child_watch *watch);
+bool weft_child_is_stopped(weft_child_watch *watch);
+/* Waits. false: no longer, or not at all, because nothing more is to run. */
+bool weft_child_pause(weft_child_watch *watch, int ms);
 
 #endif

@@ -3,16 +3,15 @@
 
 #include "scheduler/scheduler.h"
 #include "tools/common/programs.h"
-#include "tools/server/serve_child.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FIRST_PAUSE_MS = 200, LONGEST_PAUSE_MS = 10000, WELL_S = 60 };
@@ -20,7 +19,7 @@ enum { FIRST_PAUSE_MS = 200, LONGEST_PAUSE_MS = 10000, WELL_S = 60 };
 /* -- The first plan --------------------------------------------------------------------------- */
 
 static weft_err make_plan(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
-                          const char *to)
+                          weft_child_watch *watch, const char *to)
 {
     weft_child c;
     WEFT_TRY(weft_child_begin("weft-planner", "plan", "--policy", arena, diag, &c));
@@ -30,7 +29,7 @@ static weft_err make_plan(const weft_follow_options *o, weft_arena *arena, weft_
     weft_child_add(&c, "--policy", o->policy);
     weft_child_add(&c, "--policy-options", o->policy_options);
     weft_child_add(&c, "-o", to);
-    int code = weft_child_run(&c);
+    int code = weft_child_run(&c, watch);
     if (code == WEFT_EXIT_INFEASIBLE)
         return weft_diag_error(diag, WEFT_ERR_INFEASIBLE, (weft_where){.file = o->set},
                                "no plan meets the demands of the set; give a plan to start with");
@@ -56,13 +55,13 @@ static weft_err begin_controller(const weft_follow_options *o, const char *plan,
 
 /* What the controller would refuse is refused before anything is served; the controller itself says
  * why. */
-static weft_err check_controller(const weft_follow_options *o, const char *plan, weft_arena *arena,
-                                 weft_diag *diag)
+static weft_err check_controller(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
+                                 weft_follow *follow)
 {
     weft_child c;
-    WEFT_TRY(begin_controller(o, plan, arena, diag, &c));
+    WEFT_TRY(begin_controller(o, follow->plan, arena, diag, &c));
     weft_child_add(&c, NULL, "--check");
-    int code = weft_child_run(&c);
+    int code = weft_child_run(&c, &follow->watch);
     return code == 0
                ? WEFT_ERR_OK
                : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->set},
@@ -81,70 +80,66 @@ weft_err weft_follow_prepare(const weft_follow_options *o, const char *plan, con
         (weft_follow){.folder = folder,
                       .plan = plan ? plan : weft_arena_printf(arena, "%s/plan.json", folder),
                       .socket = socket ? socket : weft_arena_printf(arena, "%s/control", folder)};
+    pthread_mutex_init(&out->watch.lock, NULL);
     if (!plan)
-        WEFT_TRY(make_plan(o, arena, diag, out->plan));
-    return check_controller(o, out->plan, arena, diag);
+        WEFT_TRY(make_plan(o, arena, diag, &out->watch, out->plan));
+    return check_controller(o, arena, diag, out);
 }
 
 /* -- The controller --------------------------------------------------------------------------- */
 
-static void pause_ms(int ms)
+/* Standard error may be a pipe that nobody reads: the end of the server must not wait for it. */
+static void tell_end(int code, int wait_ms)
 {
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-    nanosleep(&t, NULL);
+    struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&ready, 1, 0) == 1 && ready.revents & POLLOUT)
+        fprintf(stderr, "weft serve: the controller ended (%d), it starts again in %d ms\n", code,
+                wait_ms);
 }
 
-/* Runs in a process of its own until it is killed. */
-static void keep_running(const weft_child *c, const char *socket)
+static void *keep_running(void *user)
 {
+    weft_follow *f = user;
     struct stat file;
     int wait_ms = FIRST_PAUSE_MS;
     for (;;) {
-        while (stat(socket, &file) != 0)
-            pause_ms(FIRST_PAUSE_MS / 4);
+        while (stat(f->socket, &file) != 0)
+            if (!weft_child_pause(&f->watch, FIRST_PAUSE_MS / 4))
+                return NULL;
         double start_ms = weft_tool_now_ms();
-        int code = weft_child_run(c);
+        int code = weft_child_run(&f->controller, &f->watch);
         if (weft_tool_now_ms() - start_ms > 1e3 * WELL_S)
             wait_ms = FIRST_PAUSE_MS;
-        if (stat(socket, &file) == 0)
-            fprintf(stderr, "weft serve: the controller ended (%d), it starts again in %d ms\n",
-                    code, wait_ms);
-        pause_ms(wait_ms);
+        if (!weft_child_is_stopped(&f->watch) && stat(f->socket, &file) == 0)
+            tell_end(code, wait_ms);
+        if (!weft_child_pause(&f->watch, wait_ms))
+            return NULL;
         wait_ms = 2 * wait_ms < LONGEST_PAUSE_MS ? 2 * wait_ms : LONGEST_PAUSE_MS;
     }
 }
 
 weft_err weft_follow_start(const weft_follow_options *o, weft_arena *arena, weft_diag *diag,
-                           weft_follow *follow)
+                           weft_follow *f)
 {
-    weft_child c;
-    WEFT_TRY(begin_controller(o, follow->plan, arena, diag, &c));
-    weft_child_add(&c, "--socket", follow->socket);
-    pid_t parent = getpid();
-    follow->pid = fork();
-    if (follow->pid < 0)
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot start a process: %s",
-                               strerror(errno));
-    if (follow->pid > 0) {
-        setpgid(follow->pid, follow->pid);
-        return WEFT_ERR_OK;
-    }
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent)
-        keep_running(&c, follow->socket);
-    _exit(0);
+    sigset_t all, before;
+    WEFT_TRY(begin_controller(o, f->plan, arena, diag, &f->controller));
+    weft_child_add(&f->controller, "--socket", f->socket);
+    f->watch.by_stop_only = true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&f->thread, NULL, keep_running, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    f->has_thread = code == 0;
+    return code == 0 ? WEFT_ERR_OK
+                     : weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0},
+                                       "cannot start a thread: %s", strerror(code));
 }
 
 void weft_follow_end(weft_follow *f)
 {
-    if (f->pid > 0) {
-        kill(-f->pid, SIGTERM);
-        while (waitpid(f->pid, NULL, 0) < 0 && errno == EINTR)
-            continue;
+    if (f->has_thread) {
+        weft_child_stop(&f->watch);
+        pthread_join(f->thread, NULL);
     }
     if (f->folder) {
         char path[WEFT_PROGRAM_PATH_MAX];
@@ -154,6 +149,7 @@ void weft_follow_end(weft_follow *f)
             unlink(path);
         }
         rmdir(f->folder);
+        pthread_mutex_destroy(&f->watch.lock);
     }
     *f = (weft_follow){0};
 }

@@ -3,10 +3,7 @@
 #ifndef WEFT_TOOLS_SERVE_FOLLOW_H
 #define WEFT_TOOLS_SERVE_FOLLOW_H
 
-#include "base/arena.h"
-#include "base/diag.h"
-
-#include <sys/types.h>
+#include "tools/server/serve_child.h"
 
 typedef struct weft_follow_options {
     const char *set, *fleet, *policy; /* policy NULL: nothing is followed */
@@ -17,7 +14,10 @@ typedef struct weft_follow_options {
 typedef struct weft_follow {
     const char *folder; /* of this run: socket and plan; NULL: none */
     const char *plan, *socket;
-    pid_t pid; /* of the process that keeps the controller running */
+    weft_child controller;
+    weft_child_watch watch;
+    pthread_t thread; /* keeps the controller running */
+    bool has_thread;
 } weft_follow;
 
 /* Makes the folder and, unless `plan` is one, the first plan; `socket` NULL: one in the folder.
@@ -25,8 +25,8 @@ typedef struct weft_follow {
 WEFT_MUST_USE weft_err weft_follow_prepare(const weft_follow_options *options, const char *plan,
                                            const char *socket, weft_arena *arena, weft_diag *diag,
                                            weft_follow *out);
-/* Starts the controller, and again whenever it ends, with growing pauses. It connects to the socket
- * when that is there. */
+/* Starts the controller when the socket is there, and again whenever it ends, with growing pauses.
+ * `follow` stays where it is until weft_follow_end. */
 WEFT_MUST_USE weft_err weft_follow_start(const weft_follow_options *options, weft_arena *arena,
                                          weft_diag *diag, weft_follow *follow);
 /* Ends the controller and removes the folder. */

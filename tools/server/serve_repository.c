@@ -26,6 +26,7 @@ typedef struct known_model {
     char *name;            /* owned */
     uint64_t served, seen; /* fingerprints: of what was loaded, of the last look; 0: none */
     bool is_there;         /* in the look under way */
+    bool again;            /* the compiler was killed: what is there is compiled once more */
 } known_model;
 
 struct weft_triton {
@@ -33,6 +34,7 @@ struct weft_triton {
     char folder[4096]; /* of the bundles */
     unsigned n_made;
     weft_child_watch watch;
+    pthread_mutex_t lock; /* of the models: looks and compilations are in threads of their own */
     known_model *model;
     size_t n_model;
 };
@@ -128,6 +130,14 @@ static known_model *find_known(weft_triton *r, const char *name)
     for (size_t i = 0; i < r->n_model; i++)
         if (strcmp(r->model[i].name, name) == 0)
             return &r->model[i];
+    return NULL;
+}
+
+static known_model *add_known(weft_triton *r, const char *name)
+{
+    known_model *k = find_known(r, name);
+    if (k)
+        return k;
     known_model *more =
         r->n_model < MODELS_MAX ? realloc(r->model, (r->n_model + 1) * sizeof *more) : NULL;
     char *copy = more ? strdup(name) : NULL;
@@ -148,15 +158,18 @@ static void compare(weft_triton *r, const weft_set *set,
         r->model[i].is_there = false;
     for (size_t i = 0; i < set->n_model;) { /* versions of a model are side by side */
         const char *name = set->model[i].serves;
-        known_model *k = find_known(r, name);
+        known_model *k = add_known(r, name);
         uint64_t now = 0;
         for (; i < set->n_model && strcmp(set->model[i].serves, name) == 0; i++)
             now = fingerprint(now, &set->model[i]);
         if (!k)
             continue;
         k->is_there = true;
-        if (!found || (now != k->served && now == k->seen && found(to, name, false)))
+        if (!found ||
+            ((now != k->served || k->again) && now == k->seen && found(to, name, false))) {
             k->served = now;
+            k->again = false;
+        }
         k->seen = now;
     }
     for (size_t i = 0; i < r->n_model; i++) {
@@ -177,8 +190,11 @@ static weft_err look(void *user, bool (*found)(void *to, const char *model, bool
     weft_diag *said = weft_diag_create(); /* warnings were given when the models were compiled */
     weft_set set;
     weft_err err = arena && said ? weft_set_load(r->path, arena, said, &set) : WEFT_ERR_NOMEM;
-    if (err == WEFT_ERR_OK)
+    if (err == WEFT_ERR_OK) {
+        pthread_mutex_lock(&r->lock);
         compare(r, &set, found, to);
+        pthread_mutex_unlock(&r->lock);
+    }
     for (size_t i = 0; err != WEFT_ERR_OK && i < weft_diag_count(said); i++)
         if (weft_diag_at(said, i)->severity == WEFT_SEV_ERROR)
             err = weft_diag_error(diag, err, (weft_where){.file = weft_diag_at(said, i)->file},
@@ -190,15 +206,18 @@ static weft_err look(void *user, bool (*found)(void *to, const char *model, bool
 
 /* -- The compiler ----------------------------------------------------------------------------- */
 
+/* `out_killed`: a signal has ended the compiler, as the kernel does for lack of memory, which says
+ * nothing of the model; or it could not be started. */
 static weft_err compile(weft_triton *r, const char *from, const char *to, weft_arena *arena,
-                        weft_diag *diag)
+                        weft_diag *diag, bool *out_killed)
 {
     weft_child c;
     WEFT_TRY(weft_child_begin("weft-compiler", "compile", "--repository", arena, diag, &c));
     weft_child_add(&c, NULL, "--quiet");
     weft_child_add(&c, "--repository", from);
     weft_child_add(&c, "-o", to);
-    int code = weft_child_run_watched(&c, &r->watch);
+    int code = weft_child_run(&c, &r->watch);
+    *out_killed = code < 0;
     return code == 0 ? WEFT_ERR_OK
                      : weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = from},
                                        "cannot be compiled (exit code %d); the log of the server "
@@ -214,7 +233,15 @@ static weft_err make(void *user, const char *model, weft_diag *diag, char **out_
         return WEFT_ERR_NOMEM;
     const char *from = weft_arena_printf(arena, "%s/%s", r->path, model);
     const char *to = weft_arena_printf(arena, "%s/%u.weft", r->folder, ++r->n_made);
-    weft_err err = compile(r, from, to, arena, diag);
+    bool killed = false;
+    weft_err err = compile(r, from, to, arena, diag, &killed);
+    if (killed) {
+        pthread_mutex_lock(&r->lock);
+        known_model *k = find_known(r, model);
+        if (k)
+            k->again = true;
+        pthread_mutex_unlock(&r->lock);
+    }
     *out_path = err == WEFT_ERR_OK ? strdup(to) : NULL;
     if (err == WEFT_ERR_OK && !*out_path)
         err = WEFT_ERR_NOMEM;
@@ -243,7 +270,9 @@ weft_err weft_triton_begin(const char *folder, weft_arena *arena, weft_diag *dia
     weft_triton *r = calloc(1, sizeof *r);
     if (!r)
         return WEFT_ERR_NOMEM;
+    bool killed;
     pthread_mutex_init(&r->watch.lock, NULL);
+    pthread_mutex_init(&r->lock, NULL);
     r->path = folder;
     *out = r;
     snprintf(r->folder, sizeof r->folder, "%s/weft-XXXXXX", base && *base ? base : "/tmp");
@@ -256,7 +285,7 @@ weft_err weft_triton_begin(const char *folder, weft_arena *arena, weft_diag *dia
     /* What changes from here on is found. */
     WEFT_TRY(look(r, NULL, NULL, diag));
     *out_bundle = weft_arena_printf(arena, "%s/all.weft", r->folder);
-    return compile(r, folder, *out_bundle, arena, diag);
+    return compile(r, folder, *out_bundle, arena, diag, &killed);
 }
 
 void weft_triton_end(weft_triton *r)
@@ -275,6 +304,7 @@ void weft_triton_end(weft_triton *r)
     for (size_t i = 0; i < r->n_model; i++)
         free(r->model[i].name);
     free(r->model);
+    pthread_mutex_destroy(&r->lock);
     pthread_mutex_destroy(&r->watch.lock);
     free(r);
 }

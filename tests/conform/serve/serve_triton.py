@@ -128,11 +128,31 @@ with Server("--repository=models", "--poll=0.2s", bundle="--log-level=info") as 
     wait_until(lambda: "repository_not_read" in server.text())
     check(server, "m", "digits_attn")
 
+# A compiler that is killed, as the kernel does for lack of memory, says nothing of the model: the next look tries again.
+os.makedirs("programs")
+found = os.path.dirname(os.path.realpath(WEFT))
+found = found if os.path.exists(f"{found}/weft-compiler") else f"{found}/../libexec/weft"
+os.symlink(f"{found}/weft-server", "programs/weft-server")
+with open("programs/weft-compiler", "w") as f:
+    f.write(f'#!/bin/sh\n! rm kill 2>/dev/null || kill -KILL $$\nexec {found}/weft-compiler "$@"\n')
+os.chmod("programs/weft-compiler", 0o755)
+shutil.rmtree("models/m/5")
+shutil.rmtree("models/broken")
+os.environ["WEFT_LIBEXEC"] = os.path.abspath("programs")
+with Server("--repository=models", "--poll=0.2s", bundle="--log-level=info") as server:
+    open("kill", "w").close()
+    put("late", 1, "digits_size")
+    wait_until(lambda: versions(server, "late") == ["1"])
+    check(server, "late", "digits_size")
+    assert not os.path.exists("kill") and "exit code -1" in server.text(), server.text()
+del os.environ["WEFT_LIBEXEC"]
+put("m", 5, "digits_cnn")
+os.remove("models/m/5/model.onnx")
+
 # A server whose models cannot be compiled does not start; one that is to end while they are does.
 done = subprocess.run([WEFT, "serve", "--repository", "models"], stderr=subprocess.PIPE, text=True)
 assert done.returncode == 1 and "lacks this file" in done.stderr, done
 shutil.rmtree("models/m/5")
-shutil.rmtree("models/broken")
 os.makedirs("temporary")
 process = subprocess.Popen([WEFT, "serve", "--repository", "models", "--http", "0", "--grpc", "0", "--metrics", "0"],
                            env={**os.environ, "TMPDIR": os.path.abspath("temporary")}, stderr=subprocess.DEVNULL,
