@@ -1,6 +1,7 @@
 /* Files that are read again while the server runs: certificates and keys. Every 10 s a changed file
  * is detected by its device, inode, size and times; by path, because Kubernetes and many tools
- * replace a link or rename a new file over the old. SIGHUP reads all.
+ * replace a link or rename a new file over the old. It is read when the next look, a second later,
+ * finds no other change: a file that is being written may lack keys. SIGHUP reads all at once.
  *
  * What was read before stays in use when the new files are wrong. */
 #include "base/hash.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static const uint64_t check_every_ns = 10000000000u;
+static const uint64_t check_every_ns = 10000000000u, settle_ns = 1000000000u;
 
 struct weft_reload {
     weft_loop *loop;
@@ -60,14 +61,25 @@ static void load(weft_reloaded *f)
     weft_diag_destroy(diag);
 }
 
+bool weft_reload__check(weft_reload *r)
+{
+    bool changes = false;
+    /* The files are looked at before they are read: a change in between is seen the next time. */
+    for (weft_reloaded *f = r->first; f; f = f->next) {
+        bool settled = f->changes;
+        f->changes = note_files(f);
+        changes = changes || f->changes;
+        if (settled && !f->changes)
+            load(f);
+    }
+    return changes;
+}
+
 static void on_timer(void *user)
 {
     weft_reload *r = user;
-    /* The files are looked at before they are read: a change in between is seen the next time. */
-    for (weft_reloaded *f = r->first; f; f = f->next)
-        if (note_files(f))
-            load(f);
-    weft_timer__set(r->loop, &r->timer, weft_clock__now_ns() + check_every_ns);
+    uint64_t pause_ns = weft_reload__check(r) ? settle_ns : check_every_ns;
+    weft_timer__set(r->loop, &r->timer, weft_clock__now_ns() + pause_ns);
 }
 
 weft_reload *weft_reload__create(weft_loop *loop)
@@ -108,8 +120,10 @@ void weft_reload__all(weft_reload *r)
 {
     for (weft_reloaded *f = r->first; f; f = f->next) {
         (void)note_files(f);
+        f->changes = false;
         load(f);
     }
+    weft_timer__set(r->loop, &r->timer, weft_clock__now_ns() + settle_ns);
 }
 
 static void put_count(const weft_reload *r, bool failed, weft_buf *out)
