@@ -241,6 +241,9 @@ struct weft_grpc {
     grpc_connection *dirty;
     uint32_t n_connection, n_closing;
     uint32_t n_running; /* calls whose request belongs to the router, orphans included */
+    /* Streams that wait for their clients, from the one that has waited longest (grpc_share.c). */
+    grpc_stream *waiting, *last_waiting;
+    uint32_t n_waiting;
     uint64_t next_scan_ns;
 };
 
@@ -323,6 +326,8 @@ struct grpc_stream {
     size_t sent;           /* bytes of call.message */
     grpc_talk talk;
     grpc_stream *next, *prev;
+    grpc_stream *waits_behind, *waits_before; /* in the line of `waiting` */
+    bool waits, is_dropped; /* stands in it; was reset because there were too many */
 };
 
 /* Sets nghttp2's callbacks for streams. */
@@ -341,6 +346,12 @@ uint64_t weft_grpc__deadline(size_t bytes);
 /* Whether the share may be `bytes` instead of what it is. */
 bool weft_grpc__may_hold(const grpc_share *share, size_t bytes);
 void weft_grpc__set_held(grpc_share *share, size_t bytes);
+/* The stream waits for its client: for more of a message, or for its answer to be taken. It becomes
+ * the last in the line; when that is too long, the first is reset. Called again when the client has
+ * done something. */
+void weft_grpc__wait(grpc_stream *stream);
+/* It does not: a message of it runs, or it ends. */
+void weft_grpc__end_wait(grpc_stream *stream);
 /* Writes the access log of a call that the router does not log. */
 void weft_grpc__log_call(const weft_grpc_call *call, const weft_grpc_method *method);
 /* Percent-encodes a grpc-message; returns its length. */

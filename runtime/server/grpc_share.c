@@ -1,10 +1,13 @@
-/* What streams of one message and of many have in common: deadlines, bytes that count as held,
- * header fields, the access log. */
+/* What streams of one message and of many have in common: deadlines, bytes that count as held, the
+ * line of those that wait for their clients, header fields, the access log. */
 #include "runtime/server/grpc_int.h"
 
 #include <string.h>
 
-enum { SLOWEST_BYTES_PER_S = 256 << 10 };
+enum {
+    SLOWEST_BYTES_PER_S = 256 << 10,
+    WAITING_MAX = 16384 /* streams, of all connections: 1.5 KiB each */
+};
 
 static const uint64_t grace_ns = 30000000000u;
 
@@ -39,6 +42,46 @@ bool weft_grpc__may_hold(const grpc_share *s, size_t bytes)
     if (bytes <= s->held || (others <= quarter && (s->peer->exempt || of_peer == 0)))
         return true;
     return (s->peer->exempt || of_peer + bytes <= quarter) && others + bytes <= grpc->held_max;
+}
+
+/* -- Streams that wait for their clients ---------------------------------------------------- */
+
+void weft_grpc__end_wait(grpc_stream *s)
+{
+    weft_grpc *grpc = s->share.grpc;
+    if (!s->waits)
+        return;
+    *(s->waits_before ? &s->waits_before->waits_behind : &grpc->waiting) = s->waits_behind;
+    *(s->waits_behind ? &s->waits_behind->waits_before : &grpc->last_waiting) = s->waits_before;
+    s->waits = false;
+    grpc->n_waiting--;
+}
+
+/* Honest clients send a message, and take an answer, long before so many others begin. */
+static void drop_first(weft_grpc *grpc)
+{
+    grpc_stream *s = grpc->waiting;
+    weft_grpc__end_wait(s);
+    s->is_dropped = true;
+    nghttp2_submit_rst_stream(s->connection->session, NGHTTP2_FLAG_NONE, s->id,
+                              NGHTTP2_ENHANCE_YOUR_CALM);
+    weft_grpc__mark_dirty(s->connection);
+}
+
+void weft_grpc__wait(grpc_stream *s)
+{
+    weft_grpc *grpc = s->share.grpc;
+    if (s->is_dropped || (s->waits && grpc->last_waiting == s))
+        return;
+    weft_grpc__end_wait(s);
+    s->waits = true;
+    s->waits_behind = NULL;
+    s->waits_before = grpc->last_waiting;
+    *(s->waits_before ? &s->waits_before->waits_behind : &grpc->waiting) = s;
+    grpc->last_waiting = s;
+    grpc->n_waiting++;
+    if (grpc->n_waiting > WAITING_MAX)
+        drop_first(grpc);
 }
 
 /* -- Header fields and log ------------------------------------------------------------------ */

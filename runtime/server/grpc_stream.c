@@ -49,6 +49,7 @@ void weft_grpc__drop_stream(grpc_stream *s)
     c->n_running -= s->state == GRPC_RUNNING;
     if (s->state == GRPC_TALKING)
         weft_grpc__drop_talk(s);
+    weft_grpc__end_wait(s);
     s->connection = NULL;
     if (s->state == GRPC_RUNNING)
         weft_grpc__cancel_call(&s->call); /* frees the stream, now or later */
@@ -72,6 +73,7 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, s
     memcpy(buf, s->call.message + s->sent, n);
     s->sent += n;
     s->connection->moved += n;
+    weft_grpc__wait(s);
     if (s->sent < s->call.len)
         return (ssize_t)n;
     nghttp2_nv trailer = text_header("grpc-status", "0");
@@ -108,6 +110,7 @@ static void send_answer(grpc_stream *s, const char *http)
     s->deadline_ns = weft_grpc__deadline(call->len);
     if (nghttp2_submit_response(session, s->id, nv, n, ok ? &data : NULL) != 0)
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
+    weft_grpc__wait(s);
     weft_grpc__mark_dirty(s->connection);
 }
 
@@ -352,6 +355,8 @@ static size_t take_data(grpc_stream *s, const uint8_t *data, size_t len)
 
 static void add_data(grpc_stream *s, const uint8_t *data, size_t len)
 {
+    if (s->waits)
+        weft_grpc__wait(s);
     while (len > 0 && takes_data(s)) {
         bool whole = s->n_prefix == WEFT_GRPC_PREFIX_BYTES && s->have == s->len;
         if (whole) {
@@ -380,6 +385,7 @@ static void end_request(grpc_stream *s)
     uint8_t *message = s->message;
     s->message = NULL; /* the stream may be answered or freed inside weft_grpc__begin_call */
     s->state = GRPC_RUNNING;
+    weft_grpc__end_wait(s);
     s->call.form = s->prefix[0] ? s->form : WEFT_ZIP_NONE;
     count_running(s, 1);
     note_progress(s->connection);
@@ -430,6 +436,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         c->streams->prev = s;
     c->streams = s;
     c->n_stream++;
+    weft_grpc__wait(s);
     return 0;
 }
 

@@ -35,6 +35,7 @@ static void link_part(grpc_stream *s, grpc_part *part)
     s->share.grpc->n_running++;
     s->connection->n_running++;
     s->connection->n_part++;
+    weft_grpc__end_wait(s);
 }
 
 /* Takes a part out of those that run; it still counts for the transport. */
@@ -98,6 +99,8 @@ static void on_reply(weft_grpc_call *call)
         return;
     }
     unlink_part(s, part);
+    if (s->talk.n_running == 0)
+        weft_grpc__wait(s);
     bool failed = call->status != WEFT_GRPC_OK;
     if (failed && weft_grpc__is_infer(s->method) && !s->talk.errors_end)
         failed = !weft_grpc__write_error(call->id ? call->id : "", call->text, &call->message,
@@ -187,6 +190,8 @@ static size_t take_answer(grpc_stream *s, uint8_t *to, size_t room)
     memcpy(to, part->call.message + part->sent, n);
     part->sent += n;
     s->connection->moved += n;
+    if (s->waits)
+        weft_grpc__wait(s);
     if (part->sent < part->call.len)
         return n;
     t->ready = part->next;
@@ -284,6 +289,8 @@ void weft_grpc__end_talk(grpc_stream *s, weft_grpc_status status, const char *te
     weft_grpc__set_held(&s->share, 0);
     if (!waits)
         orphan_running(s);
+    if (s->talk.n_running == 0)
+        weft_grpc__wait(s);
     wake(s);
 }
 

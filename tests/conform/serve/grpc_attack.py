@@ -8,8 +8,8 @@ import threading
 import time
 
 import numpy as np
-from http2 import (ACK, CONTINUATION, DATA, EMPTY, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INFER, LIVE, PING, PRIORITY,
-                   PUSH, RST, SETTINGS, SETTINGS_TIMEOUT, WINDOW, Connection, frame, infer_message, literal, number)
+from http2 import (ACK, CONTINUATION, DATA, EMPTY, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
+                   INFER, LIVE, PING, PRIORITY, PUSH, RST, SETTINGS, SETTINGS_TIMEOUT, WINDOW, Connection, frame, infer_message, literal, number)
 from serving import Server, compile_bundle, digits, is_close, is_sanitized, wait_until
 
 compile_bundle(more=False)
@@ -254,6 +254,35 @@ def check_full():
             c.close()
 
 
-for check in (check_floods, check_unread, check_full):
+# -- Half-sent requests on many streams of many connections ------------------------------------
+
+
+def check_streams():
+    """More of them than there may be: those that have waited longest are reset, others are served."""
+    per_connection, connections, most = 1000, 40, 16384
+    part = b"".join(frame(HEADERS, END_HEADERS, 1 + 2 * i, INFER) for i in range(per_connection))
+    with Server() as s:
+        infer(s)
+        memory, resets = s.memory_mib(), 0
+        with Watch(s) as watch:
+            kept = []
+            for _ in range(connections):
+                kept.append(Connection(s, timeout=30))
+                kept[-1].send(part)
+            # An acknowledgement overtakes the resets of its turn, not those of the turns before.
+            for c in kept * 3:
+                c.send(frame(PING, 0, 0, b"12345678"))
+                while (f := c.frame())[0] != PING:
+                    resets += f[0] == RST and int.from_bytes(f[3], "big") == ENHANCE_YOUR_CALM
+            infer(s)
+        print(f"{per_connection * connections} half-sent requests: {resets} reset, memory {memory:.0f} -> {watch.largest:.0f} MiB, "
+              f"longest call beside them {watch.longest * 1e3:.0f} ms")
+        assert not watch.failed, watch.failed[:3]
+        assert resets >= per_connection * connections - most, resets
+        for c in kept:
+            c.close()
+
+
+for check in (check_floods, check_unread, check_full, check_streams):
     check()
     print(check.__name__, "ok", flush=True)
