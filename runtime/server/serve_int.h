@@ -780,6 +780,10 @@ bool weft_pulse__start(int fd);
 uint64_t weft_worker__limit_memory(uint64_t bytes);
 /* When its models are prepared: the limit for WEFT_MEMORY_AUTO; 0: none. */
 uint64_t weft_worker__limit_memory_by_use(uint64_t bytes);
+/* The same for a worker that holds so many bytes, in a control group of so many; 0: it has no
+ * limit.
+ */
+uint64_t weft_worker__auto_memory(uint64_t held, uint64_t group);
 
 /* -- Wire between router and worker (wire.c) ------------------------------------------------ */
 

@@ -5,6 +5,7 @@
  * An allocation above the limit fails, so that the request that needs it gets an error and the
  * worker goes on; one that cannot tell of it ends with a cause of its own. Only what the process
  * holds is limited: other workers and the router keep theirs. */
+#include "base/cgroup.h"
 #include "runtime/server/serve_int.h"
 
 #include <fcntl.h>
@@ -52,9 +53,19 @@ uint64_t weft_worker__limit_memory(uint64_t bytes)
     return limits && set_limit(bytes) ? bytes : 0;
 }
 
+/* Three quarters of a group's memory: the kernel ends a worker that goes beyond it, whatever else
+ * it runs, and the router, other workers and the bundle are in it, too. */
+uint64_t weft_worker__auto_memory(uint64_t held, uint64_t group)
+{
+    uint64_t limit = 2 * held + margin_bytes, share = group / 4 * 3, least = held + held / 4;
+    if (group && limit > share)
+        limit = share;
+    return limit > least ? limit : least;
+}
+
 uint64_t weft_worker__limit_memory_by_use(uint64_t bytes)
 {
     uint64_t held = bytes == WEFT_MEMORY_AUTO ? held_bytes() : 0;
-    uint64_t limit = 2 * held + margin_bytes;
+    uint64_t limit = weft_worker__auto_memory(held, weft_cgroup_memory_bytes(""));
     return held && set_limit(limit) ? limit : 0;
 }

@@ -1,4 +1,5 @@
-/* base/cpus.h: the CPU limit of control groups, in trees made here. */
+/* base/cpus.h, base/cgroup.h: the limits of control groups, in trees made here. */
+#include "base/cgroup.h"
 #include "base/cpus.h"
 
 #include <setjmp.h>
@@ -73,6 +74,29 @@ static void test_version_2(void **state)
     assert_int_equal(weft_cpus_limit(root), 2500);
 }
 
+static void test_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_cgroup_memory_bytes("/nonexistent"), 0);
+    put("/proc/self/cgroup", "0::/pods/a\n");
+    put("/proc/self/mountinfo", "29 22 0:25 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/pods/a/memory.max", "max\n");
+    assert_int_equal(weft_cgroup_memory_bytes(root), 0);
+    put("/sys/fs/cgroup/pods/memory.max", "536870912\n");
+    assert_int_equal(weft_cgroup_memory_bytes(root), 536870912);
+    put("/sys/fs/cgroup/pods/a/memory.max", "1073741824\n");
+    assert_int_equal(weft_cgroup_memory_bytes(root), 536870912);
+    put("/proc/self/cgroup", "5:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n");
+    put("/proc/self/mountinfo",
+        "30 22 0:26 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+        "31 22 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "9223372036854771712\n");
+    assert_int_equal(weft_cgroup_memory_bytes(root), 0);
+    put("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "272629760\n");
+    assert_int_equal(weft_cgroup_memory_bytes(root), 272629760);
+}
+
 static void test_version_1(void **state)
 {
     (void)state;
@@ -110,9 +134,8 @@ static void test_usable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),
-        cmocka_unit_test(test_version_2),
-        cmocka_unit_test(test_version_1),
+        cmocka_unit_test(test_none),      cmocka_unit_test(test_version_2),
+        cmocka_unit_test(test_version_1), cmocka_unit_test(test_memory),
         cmocka_unit_test(test_usable),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
