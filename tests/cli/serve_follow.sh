@@ -47,10 +47,12 @@ for _ in $(seq 300); do
 done
 port=$(sed -n 's/.*http=\([0-9]*\).*/\1/p' log)
 [ "$(stat -c %a control.sock)" = 600 ] || die "control.sock may be used by others"
+controller() { # its process, as soon as there is one
+    until pgrep -P "$server" -x weft-planner; do sleep 0.1; done
+}
 (
     sleep 2
-    # shellcheck disable=SC2046
-    kill -KILL $(pgrep -P "$server" -x weft-planner)
+    kill -KILL "$(controller)"
 ) &
 python3 "$WEFT_SOURCE_DIR/tests/support/shifting_load.py" "$port" \
     digits:image:1x1x8x8:120,15 attn:image:1x1x8x8:20,130 6 >load.json
@@ -78,15 +80,15 @@ for text in "batches of 64" "no slice for model 'digits'" "no request 'jump'" "u
     has refused "$text"
 done
 # A controller that is stopped does not keep the server from its end.
-controller=$(pgrep -P "$server" -x weft-planner) || die "no controller: $(shown events)"
-kill -STOP "$controller"
+stopped=$(controller)
+kill -STOP "$stopped"
 kill -TERM "$server"
 code=0
 wait "$server" || code=$?
 server=
 [ "$code" = 0 ] || die "the server ended with $code: $(shown events)"
 [ ! -e control.sock ] || die "control.sock is left"
-! kill -0 "$controller" 2>/dev/null || die "the controller is left"
+! kill -0 "$stopped" 2>/dev/null || die "the controller is left"
 # Usage.
 expect 2 "$WEFT" serve live.weft --policy weft
 expect 2 "$WEFT" serve live.weft --carbon x
