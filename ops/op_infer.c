@@ -137,7 +137,10 @@ static weft_dim choose_broadcast(weft_infer_ctx *cx, weft_dim a, weft_dim b)
         return a;
     if (lo_b > 1 && lo_a <= 1)
         return b;
-    return weft_dim_is_data(cx->pool, a) && !weft_dim_is_data(cx->pool, b) ? b : a;
+    if (!weft_dim_is_data(cx->pool, a))
+        return a;
+    /* Of two sizes that only data tells, either may be the 1. */
+    return weft_dim_is_data(cx->pool, b) ? weft_dim_fresh(cx->pool) : b;
 }
 
 weft_err weft_infer__broadcast_dim(weft_infer_ctx *cx, weft_dim a, weft_dim b, weft_dim *out)

@@ -174,6 +174,12 @@ CASES = {
         {"x": ["n"], "from": (I64, [1]), "to": (I64, [1]), "one": [1]}, {"y": None, "z": None},
         [({"x": (6,), "from": ints(0), "to": ints(4), "one": (1,)}, OK),
          ({"x": (6,), "from": ints(3), "to": ints(4), "one": (1,)}, OK)]),
+    # Of a sum of two, either may be the 1.
+    "sum_of_sizes_from_data": Case(
+        [node("Slice", "x zero a", "p"), node("Slice", "x zero b", "q"), node("Add", "p q", "y"), node("Relu", "y", "z")],
+        {"x": ["n"], "a": (I64, [1]), "b": (I64, [1])}, {"y": None, "z": None},
+        [({"x": (6,), "a": ints(k), "b": ints(m)}, OK) for k, m in ((4, 1), (1, 3), (2, 2), (1, 0))]
+        + [({"x": (6,), "a": ints(2), "b": ints(3)}, Refuses("2 and 3"))], {"zero": ints(0)}),
     "fixed_by_dims": Case(RELU, {"x": ["n", "?"]}, {"y": None},
                           [({"x": (2, 7)}, OK), ({"x": (3, 7)}, Refuses("must be 2"))], dims="{n: 2, x_1: [7, 9]}"),
     "unknown_dims": Case(RELU, {"x": ["n"]}, {"y": None}, [], dims="{x_2: 2}", refused='no symbolic dimension "x_2"'),
