@@ -44,9 +44,7 @@ static weft_err infer_conv_dims(weft_infer_ctx *cx, uint32_t iw, weft_ttype *out
     out->rank = x->rank;
     out->dim[0] = x->dim[0];
     out->dim[1] = w->dim[0];
-    for (uint32_t i = 0; i < win.n; i++)
-        out->dim[2 + i] = weft_window__size(cx->pool, &win, i, x->dim[2 + i]);
-    return WEFT_ERR_OK;
+    return weft_window__sizes(cx, &win, x, out);
 }
 
 static weft_err check_bias(weft_infer_ctx *cx, uint32_t in, weft_dim channels)

@@ -27,8 +27,7 @@ weft_err weft_infer_pool(weft_infer_ctx *cx)
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, x->rank);
     out->dim[0] = x->dim[0];
     out->dim[1] = x->dim[1];
-    for (uint32_t i = 0; i < win.n; i++)
-        out->dim[2 + i] = weft_window__size(cx->pool, &win, i, x->dim[2 + i]);
+    WEFT_TRY(weft_window__sizes(cx, &win, x, out));
     if (cx->n_out > 1) {
         cx->out[1] = *out;
         cx->out[1].dtype = WEFT_DTYPE_I64;

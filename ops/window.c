@@ -67,7 +67,8 @@ const char *weft_window__read(weft_attrs attrs, uint32_t n, const int64_t *kerne
     return NULL;
 }
 
-weft_dim weft_window__size(weft_dimpool *pool, const weft_window *w, uint32_t i, weft_dim in)
+/* Size of the result along spatial dim i for an input of that size. */
+static weft_dim size_of(weft_dimpool *pool, const weft_window *w, uint32_t i, weft_dim in)
 {
     int64_t s = w->stride[i], reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
     if (w->auto_pad >= WEFT_PAD_SAME_UPPER)
@@ -82,6 +83,38 @@ weft_dim weft_window__size(weft_dimpool *pool, const weft_window *w, uint32_t i,
     /* A last window that would start in the trailing padding is dropped. */
     weft_dim start = weft_dim_add(pool, in, w->pad_lo[i] - 1);
     return weft_dim_min(pool, most, weft_dim_add(pool, weft_dim_floordiv(pool, start, s), 1));
+}
+
+/* Elements that the input must have for a first window: fewer would be an image that is too small,
+ * and a result without elements, or one of negative size. */
+static weft_err require_room(weft_infer_ctx *cx, const weft_window *w, uint32_t i, weft_dim in)
+{
+    int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1, lo, hi;
+    int64_t need = reach - w->pad_lo[i] - w->pad_hi[i] - (w->ceil ? w->stride[i] - 1 : 0);
+    if (w->auto_pad >= WEFT_PAD_SAME_UPPER || need <= 1)
+        return WEFT_ERR_OK;
+    weft_dim_bounds(cx->pool, in, &lo, &hi);
+    if (lo >= need)
+        return WEFT_ERR_OK;
+    if (weft_dim_is_const(in))
+        return WEFT_FAIL(cx, WEFT_ERR_INPUT,
+                         "a window of %lld elements does not fit into %lld, padded by %lld and "
+                         "%lld",
+                         (long long)reach, (long long)in, (long long)w->pad_lo[i],
+                         (long long)w->pad_hi[i]);
+    weft_infer__require(cx, WEFT_REQUIRE_EQUAL, weft_dim_min(cx->pool, in, need), need,
+                        "elements that a window needs at least");
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_window__sizes(weft_infer_ctx *cx, const weft_window *w, const weft_ttype *x,
+                            weft_ttype *out)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        WEFT_TRY(require_room(cx, w, i, x->dim[2 + i]));
+        out->dim[2 + i] = size_of(cx->pool, w, i, x->dim[2 + i]);
+    }
+    return WEFT_ERR_OK;
 }
 
 int64_t weft_window__pad_lo(const weft_window *w, uint32_t i, int64_t in, int64_t out)

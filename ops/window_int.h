@@ -27,8 +27,9 @@ typedef struct weft_window {
  * Returns NULL, or a text that says what is wrong. */
 const char *weft_window__read(weft_attrs attrs, uint32_t n, const int64_t *kernel,
                               weft_window *out);
-/* Size of the result along spatial dim i for an input of that size. */
-weft_dim weft_window__size(weft_dimpool *pool, const weft_window *w, uint32_t i, weft_dim in);
+/* Sets the spatial dims of *out for those of x. INPUT where x is smaller than a window. */
+weft_err weft_window__sizes(weft_infer_ctx *cx, const weft_window *w, const weft_ttype *x,
+                            weft_ttype *out);
 /* Padding before spatial dim i for an input of size `in` and a result of size `out`. */
 int64_t weft_window__pad_lo(const weft_window *w, uint32_t i, int64_t in, int64_t out);
 

@@ -168,6 +168,16 @@ CASES = {
     "shape_of_sum": Case([node("Add", "a b", "c"), node("Shape", "c", "y")], {"a": ["n"], "b": ["m"]}, {"y": None},
                          [({"a": (4,), "b": (4,)}, OK), ({"a": (4,), "b": (1,)}, OK),
                           ({"a": (1,), "b": (4,)}, Refuses("1 and 4"))]),
+    # An image that is smaller than a window: an error of onnxruntime's convolutions, too.
+    "window": Case(
+        [node("Conv", "x w", "c"), node("MaxPool", "c", "y", kernel_shape=[2, 2], strides=[2, 2])],
+        {"x": [1, 3, "h", "w"]}, {"y": None},
+        [({"x": (1, 3, 4, 7)}, OK), ({"x": (1, 3, 2, 7)}, Refuses("Conv_to_c: Conv: elements that a window needs at least: 2 and 3 differ where h = 2")),
+         ({"x": (1, 3, 4, 3)}, Refuses("MaxPool_to_y: MaxPool: elements that a window needs at least: 1 and 2 differ where w = 3"))],
+        {"w": floats(2, 3, 3, 3)}),
+    "window_fixed": Case(
+        [node("AveragePool", "x", "y", kernel_shape=[3, 3], strides=[2, 2], pads=[0, 1, 0, 0])], {"x": ["n", 3, 2, 2]}, {"y": None}, [],
+        refused="a window of 3 elements does not fit into 2, padded by 0 and 0"),
     # Sizes that data tells.
     "sizes_from_data": Case(
         [node("Slice", "x from to", "y"), node("Expand", "one to", "e"), node("Add", "e y", "z")],
