@@ -32,6 +32,7 @@ weft_work weft_work_sample(const weft_work_ctx *cx)
 typedef struct weft_sampler {
     char mode, padding; /* 'n' 'l' 'c'; 'z' 'b' 'r' */
     bool align;
+    bool narrow; /* positions are computed in f32, which decides ties between neighbours */
 } weft_sampler;
 
 /* x reflected at both edges until it is between them. */
@@ -62,11 +63,23 @@ static int64_t tap_index(const weft_sampler *s, double at, int64_t n)
     return (int64_t)clamp(nearbyint(reflect(at, lo, hi)), 0, (double)n - 1);
 }
 
+/* The position in an image of n pixels of the coordinate g in [-1, 1]. */
+static double position_of(const weft_sampler *s, double g, int64_t n)
+{
+    if (!s->narrow)
+        return s->align ? (g + 1) / 2 * (double)(n - 1) : ((g + 1) * (double)n - 1) / 2;
+    float shifted = (float)g + 1;
+    if (s->align)
+        return shifted / 2 * (float)(n - 1);
+    float scaled = shifted * (float)n;
+    return (scaled - 1) / 2;
+}
+
 /* Taps along one dim for the coordinate g in [-1, 1]; returns their number. */
 static int sample_taps(const weft_sampler *s, double g, int64_t n, int64_t *index, double *weight)
 {
     double lo = s->align ? 0 : -0.5, hi = s->align ? (double)n - 1 : (double)n - 0.5;
-    double x = s->align ? (g + 1) / 2 * (double)(n - 1) : ((g + 1) * (double)n - 1) / 2;
+    double x = position_of(s, g, n);
     if (s->mode == 'n')
         x = nearbyint(x);
     /* Cubic taps are reflected or clamped individually. */
@@ -125,7 +138,8 @@ weft_err weft_eval_grid_sample(weft_eval_ctx *cx)
     const char *padding = weft_attrs_str(cx->attrs, WEFT_ATTR_PADDING_MODE, "zeros");
     weft_sampler s = {.mode = mode[0],
                       .padding = padding[0],
-                      .align = weft_attrs_int(cx->attrs, WEFT_ATTR_ALIGN_CORNERS, 0) != 0};
+                      .align = weft_attrs_int(cx->attrs, WEFT_ATTR_ALIGN_CORNERS, 0) != 0,
+                      .narrow = grid->dtype != WEFT_DTYPE_F64};
     if (!out)
         return WEFT_ERR_OK;
     if (strcmp(mode, "bilinear") == 0 || strcmp(mode, "bicubic") == 0)

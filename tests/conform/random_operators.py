@@ -24,12 +24,13 @@ import op_move
 import op_norms
 import op_old
 import op_reduce
+import op_sample
 import op_sums
 import op_windows
 from worker import Died, Refused, UNSUPPORTED, Worker
 
 SUBJECTS = {"reduce": op_reduce, "move": op_move, "integers": op_integers, "floats": op_floats, "sums": op_sums,
-            "windows": op_windows, "norms": op_norms, "old": op_old}
+            "windows": op_windows, "norms": op_norms, "old": op_old, "sample": op_sample}
 # Of an element, or of the output's largest where terms may cancel.
 NEAR = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-3}
 WAYS = (("cpu", {"pipeline": "cpu"}, {}), ("two threads", None, {"threads": 2}),
