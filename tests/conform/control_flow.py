@@ -304,6 +304,13 @@ def differ(names, got, want):
     return None
 
 
+def is_sensitive(session, names, inputs, want):
+    """Whether onnxruntime's own answer moves by more than the tolerance when the inputs move by their precision."""
+    rng = np.random.RandomState(1)
+    moved = {k: (a * (1 + 2e-7 * rng.uniform(-1, 1, a.shape))).astype(a.dtype) if a.dtype.kind == "f" else a for k, a in inputs.items()}
+    return differ(names, session.run(None, moved), want) is not None
+
+
 class Checker:
     def __init__(self, worker, folder):
         self.path = os.path.join(folder, "m.onnx")
@@ -347,7 +354,7 @@ class Checker:
                 except (Refused, Died) as e:
                     return f"{driver}, n {len(inputs['x'])}: {e}"
                 text = differ(names, got, want)
-                if text:
+                if text and not is_sensitive(session, names, inputs, want):
                     return f"{driver}, n {len(inputs['x'])}, trips {inputs['trips']}: {text}"
         return None
 

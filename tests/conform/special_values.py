@@ -266,6 +266,11 @@ def empty(t, v):
         for op, value in (("ReduceMax", least), ("ReduceMin", most)):
             t.try_graph(f"{op} of no {dtype}", [Node(op, ["x", "k"], ["y"])], {"x": np.zeros((2, 0), dtype)}, axes,
                         [np.full((2, 1), value, dtype)], dtypes=[dtype])
+    # The largest of nothing, as of ReduceMax; onnxruntime gives the lowest finite number here.
+    attrs = {"kernel_shape": [2, 1], "dilations": [2, 1], "pads": [1, 0, 1, 0]}
+    for channels in (16, 5):
+        t.try_graph(f"MaxPool of {channels} channels of padding", [Node("MaxPool", ["x"], ["y"], attrs)], {"x": v.plain(2, channels, 1, 3)},
+                    want=[np.full((2, channels, 1, 3), -INF)])
     w = v.plain(8, 5)
     t.try_graph("MatMul of no rows", [Node("MatMul", ["x", "w"], ["y"])], {"x": np.zeros((0, 8), np.float32)}, {"w": w})
     t.try_graph("MatMul over nothing", [Node("MatMul", ["x", "z"], ["y"])],

@@ -124,6 +124,15 @@ class Function:
                 + b"".join(_bytes(9, i) for i in imports) + _bytes(10, "f"))
 
 
+def _reads(node):
+    """Names that a node reads, in the graphs of its attributes too."""
+    names = set(node.inputs)
+    for graph in node.attrs.values():
+        if isinstance(graph, Graph):
+            names |= {o.name for o in graph.outputs}.union(*map(_reads, graph.nodes))
+    return names
+
+
 @dataclasses.dataclass
 class Graph:
     opset: int = 17
@@ -151,7 +160,7 @@ class Graph:
         for node in reversed(self.nodes):
             if needed & set(node.outputs):
                 kept.append(node)
-                needed |= set(node.inputs)
+                needed |= _reads(node)
         self.nodes = kept[::-1]
         self.constants = {k: v for k, v in self.constants.items() if k in needed}
         self.inputs = [i for i in self.inputs if i.name in needed]
