@@ -16,3 +16,12 @@ has err "no model is named nothing; there are digits_cnn and digits_attn"
 expect 0 "$WEFT" bench two.weft --time 0.01 --threads 2 --batch 1 --format json
 jq -e '[.results[] | select(.estimate.time_us > 0)] | length == 2' out >/dev/null || die "$(shown out)"
 expect 2 "$WEFT" bench two.weft --threads none
+# What bench measured is what estimate --calibrate reads.
+expect 0 "$WEFT" bench two.weft --time 0.01 --threads 1 --batch 1,2,3,4,5,6 --measured measured.csv
+has measured.csv "model,batch,measured_us"
+[ "$(grep -c '^digits_[a-z]*,[1-6],[0-9.]*$' measured.csv)" -eq 12 ] || die "$(shown measured.csv)"
+expect 0 "$WEFT" estimate "$examples/digits_cnn.onnx" "$examples/digits_attn.onnx" --gpu cpu \
+    --calibrate measured.csv -o cpu.cal
+has out "12 measurements"
+expect 1 "$WEFT" bench two.weft --time 0.01 --batch 1 --measured /nowhere/measured.csv
+has err /nowhere/measured.csv

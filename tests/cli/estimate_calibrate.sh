@@ -27,7 +27,7 @@ python3 -c "import sys; sys.exit(not ($before > 0.25 and $after < 0.05))" || die
 # It applies only to its device, and states the error on held-out rows.
 model=$examples/digits_attn.onnx
 expect 0 "$WEFT" estimate "$model" --gpu h100 --batch 8 --calibration h100.cal --format json
-jq -e '.models[0].source == "calibrated"' out >/dev/null || die "$(shown out)"
+jq -e '.models[0].source == "calibrated" and .calibration == "h100.cal"' out >/dev/null || die "$(shown out)"
 expect 1 "$WEFT" estimate "$model" --gpu l4 --calibration h100.cal
 has err 'a calibration of h100'
 expect 0 "$WEFT" compile "$model" -o m.weft --gpu h100 --calibration h100.cal

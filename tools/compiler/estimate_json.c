@@ -1,5 +1,6 @@
 /* The report of `weft estimate` as JSON: docs/estimate-json.md. */
 #include "tools/compiler/estimate.h"
+#include "tools/common/names.h"
 
 #include "base/file.h"
 #include "base/str.h"
@@ -163,6 +164,8 @@ weft_err weft_tool_write_findings(const weft_tool_estimate *o, const weft_tool_f
     json_object_set_new(root, "slice", json_string(o->at[0].name));
     json_object_set_new(root, "batch", json_integer(o->batch[0]));
     json_object_set_new(root, "lowering", json_string(o->framework ? "framework" : "fused"));
+    json_object_set_new(root, "calibration",
+                        o->calibration ? weft_tool_json_name(o->calibration) : json_null());
     for (size_t i = 0; i < n; i++)
         json_array_append_new(models, finding_to_json(o, &f[i]));
     json_object_set_new(root, "models", models);

@@ -8,6 +8,9 @@
 #include "tools/common/ports.h"
 #include "tools/common/tools.h"
 
+#include "base/csv.h"
+#include "base/file.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +19,7 @@
 enum { PROFILE_RUNS = 20, SAMPLES_MAX = 100000, TOP_KERNELS = 12, BATCHES_MAX = 64, DIMS_MAX = 16 };
 
 typedef struct options {
-    const char *bundle, *model, *report;
+    const char *bundle, *model, *report, *measured;
     int64_t batch[BATCHES_MAX];
     size_t n_batch;
     double seconds;
@@ -391,6 +394,29 @@ static weft_err open_report(const options *o, weft_diag *diag, json_t **out)
     return WEFT_ERR_OK;
 }
 
+/* The table that `weft estimate --calibrate` reads: times of the device, which is what estimates
+ * are of; on a CPU those of the whole run. */
+static weft_err write_measured(const char *path, const json_t *list, weft_diag *diag)
+{
+    weft_buf text = {0};
+    size_t i;
+    const json_t *row;
+    weft_buf_puts(&text, "model,batch,measured_us\n");
+    json_array_foreach(list, i, row)
+    {
+        const json_t *device_ms = json_object_get(row, "device_ms");
+        const json_t *ms =
+            json_is_number(device_ms) ? device_ms : json_object_get(row, "median_ms");
+        weft_csv_put(&text, json_string_value(json_object_get(row, "model")));
+        weft_buf_printf(&text, ",%lld,%.9g\n",
+                        (long long)json_integer_value(json_object_get(row, "batch")),
+                        json_number_value(ms) * 1e3);
+    }
+    weft_err err = text.failed ? WEFT_ERR_NOMEM : weft_file_write(path, text.at, text.len, diag);
+    weft_buf_finish(&text);
+    return err;
+}
+
 static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *report,
                        weft_diag *diag)
 {
@@ -401,6 +427,8 @@ static weft_err finish(const options *o, json_t *list, json_t *joint, json_t *re
         putchar('\n');
         json_decref(root);
     }
+    if (o->measured)
+        WEFT_TRY(write_measured(o->measured, list, diag));
     if (!report)
         return WEFT_ERR_OK;
     json_object_set(report, "joint", joint);
