@@ -99,7 +99,8 @@ bool weft_kernel_uses_matrix_units(weft_kernel_kind kind);
  *   CONV       sizes of the implicit GEMM: batch = groups, m = images * positions, n = filters of a
  *              group, k = taps of a filter; and `conv`
  *   DEPTHWISE  `conv`, rows, cols
- *   ATTENTION  batch = images * heads, m queries, n keys, k head size
+ *   ATTENTION  batch = images * heads, m queries, n keys, k head size; flop_saving: all pairs of
+ *              query and key over those that are seen
  *   others     rows x cols elements of the result; a row is what is reduced or normalised together;
  *              batch norm: rows = channels, batch = images */
 /* What GPUs add to a product of 8 and fewer bits: kernels that bring factors into the product's
@@ -146,6 +147,17 @@ weft_kernel weft_kernel_make_rows(weft_kernel_kind kind, const char *fn, weft_dt
                                   double operands, double rows, double cols);
 weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double heads,
                                        double queries, double keys, double head);
+
+/* Forms of attention: every query sees every key; the keys up to its own, which are the last; keys
+ * and values of many sequences that no cache holds (one query for each). */
+typedef enum weft_attention_form {
+    WEFT_ATTENTION_FULL,
+    WEFT_ATTENTION_PREFILL,
+    WEFT_ATTENTION_DECODE
+} weft_attention_form;
+/* Gives an attention kernel its form; `shared` heads of queries have one head of keys and values.
+ */
+void weft_kernel_form_attention(weft_kernel *attention, weft_attention_form form, double shared);
 
 /* Inputs of the learned model (model_trees.c), for training it. `family` names the trees that
  * correct such a kernel, or is "none"; the trees correct base_us, and no prediction is below

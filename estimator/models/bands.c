@@ -113,21 +113,22 @@ void weft_band__find(const weft_kernel *kernel, const weft_slice *slice, bool ex
     bool own = kernel->launcher == WEFT_LAUNCHER_WEFT && band_table[family][KNOWN][near].error > 0;
     double far = fmin(place->distance, distance_max), own_error = t->expected_error;
 
-    t->learned = typed == SEEN && whole && !own;
+    t->learned = typed == SEEN && whole && !own && !place->is_form;
     place->part = band_table[family][launched][near].part / (1 + far);
     if (near != NEW && (!whole || sibling))
         wide++;
-    wide = own || typed == NEW ? NEW : typed > wide ? typed : wide;
+    wide = own || place->is_form || typed == NEW ? NEW : typed > wide ? typed : wide;
     t->expected_error = band_table[family][launched][wide].error;
     memcpy(t->edge, band_table[family][launched][wide].edge[is_short], sizeof t->edge);
-    t->widened = near == NEW    ? "device not measured"
-                 : own          ? "kernels of Weft's own were not measured"
-                 : !measured    ? "element type not measured"
-                 : typed > near ? "element type not measured on this device"
-                 : near == ARCH ? "only another device of its architecture was measured"
-                 : !whole       ? "part of a device"
-                 : sibling      ? "element type not measured"
-                                : NULL;
+    t->widened = near == NEW      ? "device not measured"
+                 : own            ? "kernels of Weft's own were not measured"
+                 : place->is_form ? "this form of attention was not measured"
+                 : !measured      ? "element type not measured"
+                 : typed > near   ? "element type not measured on this device"
+                 : near == ARCH   ? "only another device of its architecture was measured"
+                 : !whole         ? "part of a device"
+                 : sibling        ? "element type not measured"
+                                  : NULL;
     if (!measured) {
         t->expected_error = fmax(t->expected_error, own_error);
         t->edge[0] = fmin(t->edge[0], -normal_edge * own_error);

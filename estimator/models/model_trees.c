@@ -253,11 +253,14 @@ static const struct {
 #include "estimator/models/trees/learned.def"
 };
 
-/* Powers of two by which the sizes are beyond the training; the first of each is not counted. */
-static double find_distance(weft_tree_family family, const float *x)
+/* Powers of two by which the sizes are beyond the training; the first of each is not counted. All
+ * attention that was measured has as many queries as keys. */
+static double find_distance(weft_tree_family family, const weft_kernel *kernel, const float *x)
 {
     const forest *f = &forest_table[family];
     double sum = 0;
+    if (family == WEFT_FAMILY_ATTENTION)
+        sum = fmax(0, log2(kernel->n / kernel->m) - 1);
     for (size_t r = 0; r < LENGTH(range_table); r++) {
         if (range_table[r].family != family)
             continue;
@@ -333,6 +336,17 @@ static double analytic_us(const weft_model *model, const weft_kernel *kernel,
     return model->predict(kernel, slice, exact_f32).time_us;
 }
 
+/* Time of attention in which queries see a part of the keys, over that of all of them. */
+static double seen_part(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
+{
+    weft_kernel full = *kernel;
+    if (kernel->kind != WEFT_KERNEL_ATTENTION || !(kernel->flop_saving > 1))
+        return 1;
+    full.flop_saving = 0;
+    return weft_model_roofline.predict(kernel, slice, exact_f32).time_us /
+           weft_model_roofline.predict(&full, slice, exact_f32).time_us;
+}
+
 static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool exact_f32)
 {
     weft_kernel as = weft_features__as_measured(of), *kernel = &as;
@@ -345,11 +359,14 @@ static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool 
     const forest *f = &forest_table[family];
     weft_band_place place = {.family = family,
                              .launched = is_launched(family, kernel->launcher),
-                             .distance = find_distance(family, x)};
+                             .is_form = kernel->kind == WEFT_KERNEL_ATTENTION &&
+                                        (kernel->flop_saving > 1 || kernel->work.weight_bytes > 0),
+                             .distance = find_distance(family, kernel, x)};
     weft_band__find(kernel, slice, exact_f32, &place, &timing);
     double base_us = weft_features__base_us(kernel, &whole, exact_f32);
     double time_us = pow(fmin(base_us, f->most), f->slope) * fmax(base_us / f->most, 1) *
                      exp2(sum_launched(&place, kernel, &whole, exact_f32, x));
+    time_us *= seen_part(kernel, &whole, exact_f32);
     if (place.part < 1)
         time_us = pow(time_us, place.part) *
                   pow(analytic_us(analytic, kernel, &whole, exact_f32, false), 1 - place.part);

@@ -37,6 +37,7 @@ void weft_features__compute(weft_tree_family family, const weft_kernel *kernel,
 typedef struct weft_band_place {
     weft_tree_family family;
     bool launched;   /* its launcher was measured */
+    bool is_form;    /* a form of attention that was not measured */
     double distance; /* powers of two by which its sizes are beyond those measured */
     double part;     /* result: part of the trees in the logarithm of time, 0..1 */
 } weft_band_place;

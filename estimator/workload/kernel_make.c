@@ -162,3 +162,16 @@ weft_kernel weft_kernel_make_attention(weft_dtype dtype, double images, double h
                          .n = keys,
                          .k = head};
 }
+
+void weft_kernel_form_attention(weft_kernel *k, weft_attention_form form, double shared)
+{
+    double past = k->n - k->m, seen = k->m * past + k->m * (k->m + 1) / 2;
+    double size = (double)weft_dtype_size(k->dtype), keys = 2 * k->batch * k->n * k->k * size;
+    k->work.bytes_read -= keys - keys / shared;
+    if (form == WEFT_ATTENTION_PREFILL)
+        k->flop_saving = k->m * k->n / seen;
+    if (form != WEFT_ATTENTION_DECODE)
+        return;
+    k->work.bytes_read -= keys / shared;
+    k->work.weight_bytes = keys / shared;
+}

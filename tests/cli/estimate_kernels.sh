@@ -130,3 +130,21 @@ has err 'no --gpu'
 { echo kind,dtype,m,n,k; awk 'BEGIN { for (i = 1; i <= 20000; i++) print "gemm,bf16," i "," i % 977 + 1 ",512" }'; } >many.csv
 expect 0 "$WEFT" estimate --kernels many.csv -o many_out.csv --gpu h100
 [ "$(wc -l <many_out.csv)" -eq 20001 ] || die "$(wc -l <many_out.csv) lines"
+# Forms of attention: a prefill takes between half of and all the time; a decode step at least that of
+# its keys and values (537 MB; an eighth with fewer heads) at 4.8 TB/s.
+cat >forms.csv <<'END'
+kind,dtype,b,isl,num_heads,head_dim,kv_heads
+attention,bf16,4,4096,32,64,
+prefill,bf16,4,4096,32,64,
+decode,bf16,8,4096,32,128,
+decode,bf16,8,4096,32,128,4
+END
+expect 0 "$WEFT" estimate --kernels forms.csv -o plain.csv --gpu h200
+at_most "$(column 3 time_us | cut -d. -f1)" "$(column 2 time_us | cut -d. -f1)"
+at_most "$(column 2 time_us | cut -d. -f1)" "$((2 * $(column 3 time_us | cut -d. -f1) + 2))"
+at_most 111 "$(column 4 time_us | cut -d. -f1)"
+at_most "$(column 5 time_us | cut -d. -f1)" "$(($(column 4 time_us | cut -d. -f1) / 3))"
+[ "$(column 3 source),$(column 4 source)" = analytic,analytic ] || die "$(cat plain.csv)"
+sed 's/,4$/,5/' forms.csv >bad.csv
+expect 1 "$WEFT" estimate --kernels bad.csv --gpu h200
+has err "kv_heads"

@@ -7,7 +7,9 @@
  *   batched_gemm           b, m, n, k: the same
  *   linear, bmm            as in NeuSight's published tables, m x n by n x k: n is summed over
  *   conv, depthwise        b, cin, cout, ksize, hw; stride, pad, groups
- *   attention              batch_size, isl, num_heads, head_dim
+ *   attention, prefill     batch_size, isl, num_heads, head_dim; keys (isl), kv_heads (num_heads);
+ *                          of prefill a query sees the keys up to its own
+ *   decode                 the same: one query for each of batch_size sequences of isl keys
  *   all others             b (rows), h (columns)
  *
  * time_us is the time that a published table would have. Such tables measure single f32 operators
@@ -58,6 +60,8 @@ typedef enum column {
     COL_SEQ,
     COL_HEADS,
     COL_HEAD,
+    COL_KEYS,
+    COL_KV_HEADS,
     COL_LAUNCHER,
     COL_MEASURED,
     COL_COUNT
@@ -84,6 +88,8 @@ static const char *const column_names[COL_COUNT][7] = {
     [COL_SEQ] = {"isl", "seq", "seq_len"},
     [COL_HEADS] = {"num_heads", "heads"},
     [COL_HEAD] = {"head_dim", "head_size"},
+    [COL_KEYS] = {"keys", "kv_len"},
+    [COL_KV_HEADS] = {"kv_heads", "num_kv_heads", "num_key_value_heads"},
     [COL_LAUNCHER] = {"launcher", "library"},
     [COL_MEASURED] = {"measured_us"},
 };
@@ -118,6 +124,10 @@ static const kind_row kind_table[] = {
     {"depthwise_conv", WEFT_KERNEL_DEPTHWISE, NULL, 1, false},
     {"attention", WEFT_KERNEL_ATTENTION, NULL, 1, false},
     {"encoder_attention", WEFT_KERNEL_ATTENTION, NULL, 1, false},
+    {"prefill", WEFT_KERNEL_ATTENTION, "prefill", 1, false},
+    {"context_attention", WEFT_KERNEL_ATTENTION, "prefill", 1, false},
+    {"decode", WEFT_KERNEL_ATTENTION, "decode", 1, false},
+    {"generation_attention", WEFT_KERNEL_ATTENTION, "decode", 1, false},
     {"ew", WEFT_KERNEL_EW, NULL, 1, false},
     {"add", WEFT_KERNEL_EW, "add", 2, false},
     {"sub", WEFT_KERNEL_EW, "sub", 2, false},
@@ -266,14 +276,27 @@ static weft_err get_conv(const table *t, const kind_row *kind, weft_dtype dtype,
     return WEFT_ERR_OK;
 }
 
-static weft_err get_attention(const table *t, weft_dtype dtype, weft_kernel *out)
+static weft_err get_attention(const table *t, const kind_row *kind, weft_dtype dtype,
+                              weft_kernel *out)
 {
-    double images, seq, heads, head;
+    double images, seq, keys, heads, kv_heads, head;
+    const char *name = kind->fn ? kind->fn : "";
+    weft_attention_form form = strcmp(name, "prefill") == 0  ? WEFT_ATTENTION_PREFILL
+                               : strcmp(name, "decode") == 0 ? WEFT_ATTENTION_DECODE
+                                                             : WEFT_ATTENTION_FULL;
     WEFT_TRY(get_size(t, COL_B, -1, 1, &images));
     WEFT_TRY(get_size(t, COL_SEQ, -1, 1, &seq));
     WEFT_TRY(get_size(t, COL_HEADS, -1, 1, &heads));
     WEFT_TRY(get_size(t, COL_HEAD, -1, 1, &head));
-    *out = weft_kernel_make_attention(dtype, images, heads, seq, seq, head);
+    WEFT_TRY(get_size(t, COL_KEYS, seq, 1, &keys));
+    WEFT_TRY(get_size(t, COL_KV_HEADS, heads, 1, &kv_heads));
+    if (fmod(heads, kv_heads) != 0)
+        return refuse(t, "kv_heads", "does not divide num_heads", NULL);
+    if (form == WEFT_ATTENTION_PREFILL && keys < seq)
+        return refuse(t, "keys", "are fewer than the queries of a prefill", NULL);
+    *out = weft_kernel_make_attention(dtype, images, heads, form == WEFT_ATTENTION_DECODE ? 1 : seq,
+                                      keys, head);
+    weft_kernel_form_attention(out, form, heads / kv_heads);
     return WEFT_ERR_OK;
 }
 
@@ -314,7 +337,7 @@ static weft_err get_problem(const table *t, weft_kernel *out, bool *out_exact)
     case WEFT_KERNEL_DEPTHWISE:
         return get_conv(t, kind, dtype, out);
     case WEFT_KERNEL_ATTENTION:
-        return get_attention(t, dtype, out);
+        return get_attention(t, kind, dtype, out);
     default:
         return get_rows(t, kind, dtype, out);
     }
