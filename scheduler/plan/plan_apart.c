@@ -8,15 +8,16 @@
  * slices of the model's best kind: 2 for small models, more for large ones, whose spare capacity is
  * then 1 / (k - 1) of their rate
  * - a model that only has to be in two domains gets r / 2 on each of two sides
- * - any other is on one side
+ * - any other is on one side, or (second try) in parts on all of them
  *
- * Sides are chosen by their load so far, and their number is tried (2, 3, 4, 6, 8; of many models
- * 2, 4, 8): the best plan stays. Afterwards each model's rate is divided over all its placements in
- * proportion, and each device gets a place of its side, devices that are split in one way together
- * on nodes as far as there are enough.
+ * Large models choose first, the side whose devices have the least load so far. The number of sides
+ * is tried (2, 3, 4, 6, 8; of many models 2, 4, 8): the best plan stays. Afterwards each model's
+ * rate is divided over all its placements in proportion, and each device gets a place of its side,
+ * devices that are split in one way together on nodes as far as there are enough.
  *
  * The bounds of the plan are those without failures. Not the least plan: sides are fixed before the
- * policy plans, and a model that rounds up does so on each of its sides. */
+ * policy plans, and a model that rounds up does so on each of its sides. For the same reason a
+ * refusal does not show that there is no plan, unless there is none without failures. */
 #include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
 
@@ -123,32 +124,89 @@ typedef struct side {
     weft_demand *demand;
     weft_demands demands;
     weft_fleet fleet;
-    double load; /* devices' worth */
+    double devices;
+    double load; /* of its devices; HUGE_VAL: it has none */
     weft_plan plan;
 } side;
 
-static void deal_demands(const apart *a, side *s, uint32_t n)
+/* What a demand takes. */
+typedef struct need {
+    uint32_t demand;
+    uint32_t rank;   /* in the order of names */
+    double capacity; /* of its best slice, per second */
+    double part;     /* of a device for a request per second there; HUGE_VAL: it has no slice */
+    double devices;  /* a whole slice at least */
+} need;
+
+static int compare_needs(const void *x, const void *y)
+{
+    const need *p = x, *q = y;
+    if (p->devices != q->devices)
+        return p->devices > q->devices ? -1 : 1;
+    return (p->rank > q->rank) - (p->rank < q->rank);
+}
+
+static need *list_needs(const apart *a)
 {
     const weft_demands *all = a->problem->demands;
-    for (size_t i = 0; i < all->n; i++) {
-        uint32_t d = a->index.by_name[i];
-        const weft_demand *demand = &all->at[d];
-        double need, capacity = best_capacity(a, d, &need);
-        uint32_t k = count_sides(a, demand, capacity, n);
-        bool survives = a->problem->rules.survive != WEFT_DOMAIN_NONE;
-        double rate = demand->rate_per_s / (survives ? k - 1 : k);
-        bool taken[SIDES_MAX] = {false};
-        for (; k > 0; k--) {
-            uint32_t least = n;
+    need *list = weft_arena_array(a->arena, all->n + 1, sizeof *list);
+    for (uint32_t i = 0; i < all->n; i++) {
+        need *one = &list[i];
+        *one = (need){.demand = a->index.by_name[i], .rank = i};
+        one->capacity = best_capacity(a, one->demand, &one->part);
+        if (isfinite(one->part))
+            one->devices = fmax(all->at[one->demand].rate_per_s, one->capacity) * one->part;
+    }
+    if (all->n > 0)
+        qsort(list, all->n, sizeof *list, compare_needs);
+    return list;
+}
+
+static void give(const apart *a, const need *one, double rate_per_s, side *s)
+{
+    weft_demand part = a->problem->demands->at[one->demand];
+    part.rate_per_s = rate_per_s;
+    if (isfinite(one->part))
+        s->load += fmax(rate_per_s, one->capacity) * one->part / s->devices;
+    s->demand[s->demands.n++] = part;
+}
+
+/* Gives k of n sides a rate each, those with the least load. */
+static void give_sides(const apart *a, const need *one, uint32_t k, double rate_per_s, side *s,
+                       uint32_t n)
+{
+    bool taken[SIDES_MAX] = {false};
+    for (; k > 0; k--) {
+        uint32_t least = n;
+        for (uint32_t j = 0; j < n; j++)
+            if (!taken[j] && (least == n || s[j].load < s[least].load))
+                least = j;
+        taken[least] = true;
+        give(a, one, rate_per_s, &s[least]);
+    }
+}
+
+/* `wide`: a model that needs several slices is on all sides, if it need not survive. */
+static void deal_demands(const apart *a, bool wide, side *s, uint32_t n)
+{
+    const need *list = list_needs(a);
+    bool survives = a->problem->rules.survive != WEFT_DOMAIN_NONE;
+    double devices = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        devices += s[j].devices;
+        s[j].load = s[j].devices > 0 ? 0 : HUGE_VAL;
+        wide = wide && s[j].devices > 0;
+    }
+    for (size_t i = 0; i < a->problem->demands->n; i++) {
+        const need *one = &list[i];
+        const weft_demand *d = &a->problem->demands->at[one->demand];
+        if (wide && !survives && d->rate_per_s > one->capacity) {
             for (uint32_t j = 0; j < n; j++)
-                if (!taken[j] && (least == n || s[j].load < s[least].load))
-                    least = j;
-            taken[least] = true;
-            s[least].load += isfinite(need) ? fmax(rate, capacity) * need : 0;
-            weft_demand part = *demand;
-            part.rate_per_s = rate;
-            s[least].demand[s[least].demands.n++] = part;
+                give(a, one, d->rate_per_s * s[j].devices / devices, &s[j]);
+            continue;
         }
+        uint32_t k = count_sides(a, d, one->capacity, n);
+        give_sides(a, one, k, d->rate_per_s / (survives ? k - 1 : k), s, n);
     }
 }
 
@@ -171,6 +229,7 @@ static void deal_devices(const apart *a, side *s, uint32_t n)
             one.count = 0;
             for (uint32_t i = 0; i < fleet->device[r].count; i++)
                 one.count += side_of(a, &fleet->device[r], i, n) == j;
+            s[j].devices += one.count;
             if (one.count > 0)
                 row[s[j].fleet.n_device++] = one;
         }
@@ -279,7 +338,7 @@ static void scale_rates(const apart *a, weft_plan *plan)
         }
 }
 
-static weft_err plan_sides(const apart *a, uint32_t n, weft_diag *diag, weft_plan *out)
+static weft_err plan_sides(const apart *a, uint32_t n, bool wide, weft_diag *diag, weft_plan *out)
 {
     side s[SIDES_MAX] = {0};
     size_t n_placed = 0;
@@ -287,8 +346,8 @@ static weft_err plan_sides(const apart *a, uint32_t n, weft_diag *diag, weft_pla
         s[j].demand = weft_arena_array(a->arena, a->problem->demands->n + 1, sizeof *s[j].demand);
         s[j].demands.at = s[j].demand;
     }
-    deal_demands(a, s, n);
     deal_devices(a, s, n);
+    deal_demands(a, wide, s, n);
     for (uint32_t j = 0; j < n; j++) {
         weft_problem part = *a->problem;
         part.demands = &s[j].demands;
@@ -312,6 +371,32 @@ static weft_err plan_sides(const apart *a, uint32_t n, weft_diag *diag, weft_pla
     return WEFT_ERR_OK;
 }
 
+/* The refusal of two sides, after that of the whole problem without failures if there is one. */
+static weft_err refuse_apart(const apart *a, weft_plan *out)
+{
+    weft_problem whole = *a->problem;
+    weft_demand *demand = weft_arena_array(a->arena, whole.demands->n + 1, sizeof *demand);
+    weft_demands demands = {demand, whole.demands->n};
+    for (size_t i = 0; i < demands.n; i++) {
+        demand[i] = whole.demands->at[i];
+        demand[i].spread = WEFT_DOMAIN_NONE;
+    }
+    whole.demands = &demands;
+    whole.n_family = 0;
+    whole.previous = NULL;
+    whole.rules.survive = WEFT_DOMAIN_NONE;
+    weft_err err = a->policy->place(NULL, &whole, a->arena, a->diag, out);
+    if (err != WEFT_ERR_OK)
+        return err;
+    err = plan_sides(a, 2, false, a->diag, out);
+    if (err == WEFT_ERR_INFEASIBLE)
+        weft_diag_note(a->diag, (weft_where){0},
+                       "this is one of two parts of the %ss, which are planned alone; it does not "
+                       "show that there is no plan",
+                       weft_domain_name(a->level));
+    return err;
+}
+
 weft_err weft_plan__decide_apart(const weft_policy *policy, const weft_problem *problem,
                                  weft_arena *arena, weft_diag *diag, weft_plan *out)
 {
@@ -331,17 +416,20 @@ weft_err weft_plan__decide_apart(const weft_policy *policy, const weft_problem *
         uint32_t per = row->per_domain[a.level], n = (row->count + per - 1) / per;
         most = n > most ? n : most;
     }
-    for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++) {
+    for (size_t i = 0; i < 2 * (sizeof sides / sizeof sides[0]); i++) {
         weft_plan plan;
-        if (sides[i] > most || (problem->demands->n > MANY_MODELS && sides[i] % 3 == 0))
+        uint32_t n = sides[i / 2];
+        bool wide = i % 2 > 0;
+        if (n > most || (problem->demands->n > MANY_MODELS && n % 3 == 0) ||
+            (wide && problem->rules.survive != WEFT_DOMAIN_NONE))
             continue;
         weft_diag *unheard = weft_diag_create();
-        weft_err err = unheard ? plan_sides(&a, sides[i], unheard, &plan) : WEFT_ERR_NOMEM;
+        weft_err err = unheard ? plan_sides(&a, n, wide, unheard, &plan) : WEFT_ERR_NOMEM;
         weft_diag_destroy(unheard);
         if (err != WEFT_ERR_OK || (found && !weft_plan__is_better(&plan, out, problem->goal)))
             continue;
         found = true;
         *out = plan;
     }
-    return found ? WEFT_ERR_OK : plan_sides(&a, 2, diag, out);
+    return found ? WEFT_ERR_OK : refuse_apart(&a, out);
 }

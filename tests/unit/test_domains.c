@@ -132,6 +132,45 @@ static void test_domains__checker_finds_wrong_places(void **state)
     free(sc);
 }
 
+/* One model takes more than the devices of one side, another one has to be in two nodes: the first
+ * is on both, too. What does not fit in two parts of the nodes is refused without the claim that
+ * there is no plan; what does not fit at all, with it. */
+static void test_domains__large_models_beside_spread_ones(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_plan plan;
+    (void)state;
+    scene_start(sc);
+    scene_add_device(sc, (weft_fleet_device){.type = "a100-80",
+                                             .count = 4,
+                                             .price_per_hour = 1,
+                                             .per_domain = {[WEFT_DOMAIN_NODE] = 1}});
+    for (size_t m = 0; m < 2; m++) {
+        scene_add_model(sc, NULL, 50000, m == 0 ? 250 : 10);
+        scene_add_point(sc, m, "a100-80", "", 1, 10000, 1e9);
+    }
+    sc->demand[1].spread = WEFT_DOMAIN_NODE;
+    make_plan("weft", NULL, &sc->problem, arena, &plan);
+    assert_int_equal(plan.gpus, 4);
+    assert_true(least_left(&plan, sc->name[1], WEFT_DOMAIN_NODE) > 0);
+    for (size_t i = 0; i < 2; i++) {
+        weft_diag *own = weft_diag_create();
+        if (i == 0)
+            sc->problem.rules.survive = WEFT_DOMAIN_NODE;
+        else
+            sc->demand[0].rate_per_s = 900;
+        assert_int_equal(
+            weft_plan_make(weft_policy_find("weft"), NULL, &sc->problem, arena, own, &plan),
+            WEFT_ERR_INFEASIBLE);
+        bool open = false;
+        for (size_t k = 0; k < weft_diag_count(own); k++)
+            open = open || strstr(weft_diag_at(own, k)->text, "does not show");
+        assert_int_equal(open, i == 0);
+        weft_diag_destroy(own);
+    }
+    free(sc);
+}
+
 static void test_domains__who_cannot_says_so(void **state)
 {
     scene *sc = malloc(sizeof *sc);
@@ -173,6 +212,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_domains__models_are_spread, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_domains__checker_finds_wrong_places, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_domains__large_models_beside_spread_ones, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_domains__who_cannot_says_so, set_up, tear_down),
     };
