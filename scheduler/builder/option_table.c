@@ -132,6 +132,12 @@ static int compare_timed(const void *a, const void *b)
            (p->point->cost.time_us > q->point->cost.time_us);
 }
 
+/* With the margin that the confidence asks for. */
+static double time_of(const weft_rules *rules, const weft_profile_point *point)
+{
+    return point->cost.time_us * weft_rules__margin(rules, point);
+}
+
 /* Sets the execution time of each point: under `exact` and `queue` the longest time of this batch
  * and all smaller ones, else the time of the point. */
 static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32_t n)
@@ -144,12 +150,10 @@ static void sweep_times(const weft_rules *rules, weft_timed_point *timed, uint32
             first = i;
         } else if (q->batch != p->batch) {
             for (; first < i; first++)
-                if (timed[first].point->cost.time_us > longest)
-                    longest = timed[first].point->cost.time_us;
+                longest = fmax(longest, time_of(rules, timed[first].point));
         }
         bool early = rules->latency == WEFT_RULE_EXACT || rules->latency == WEFT_RULE_QUEUE;
-        timed[i].exec_us = early && longest > p->cost.time_us ? longest : p->cost.time_us;
-        timed[i].exec_us *= weft_rules__margin(rules, p);
+        timed[i].exec_us = early ? fmax(longest, time_of(rules, p)) : time_of(rules, p);
     }
 }
 

@@ -196,6 +196,31 @@ static void test_option_table__bound_by_memory(void **state)
     free(sc);
 }
 
+/* A small batch with a wide band may take longer than a large one without: exec is the longest
+ * after the margins. */
+static void test_option_table__margins_of_smaller_batches_count(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    weft_arena *arena = weft_arena_create(0);
+    weft_option_table table;
+    (void)state;
+    scene_start(sc);
+    scene_add_device(sc, (weft_fleet_device){.type = "a100-80", .count = 1});
+    scene_add_model(sc, NULL, 100000, 10);
+    scene_add_point(sc, 0, "a100-80", "", 1, 4000, 1)->cost.time_p95_us = 9000;
+    scene_add_point(sc, 0, "a100-80", "", 2, 5000, 1)->cost.time_p95_us = 5000;
+    sc->problem.rules.confidence = 0.95;
+    weft_option_table__build(&sc->problem, arena, &table);
+    assert_int_equal(table.n_option[0], 2);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_true(fabs(table.option[0][i].exec_us - 9000) < 1e-3);
+    sc->problem.rules.latency = WEFT_RULE_HALF;
+    weft_option_table__build(&sc->problem, arena, &table);
+    assert_true(fabs(table.option[0][1].exec_us - 5000) < 1e-3);
+    weft_arena_destroy(arena);
+    free(sc);
+}
+
 /* No set of instances of a device has more memory than the device table says. */
 static void test_option_table__instances_fit_the_memory(void **state)
 {
@@ -459,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_option_table__choices_cover_the_options),
         cmocka_unit_test(test_option_table__bound_of_whole_slices),
         cmocka_unit_test(test_option_table__bound_by_memory),
+        cmocka_unit_test(test_option_table__margins_of_smaller_batches_count),
         cmocka_unit_test(test_option_table__instances_fit_the_memory),
         cmocka_unit_test(test_option_table__builder_puts_where_told),
         cmocka_unit_test(test_option_table__empty_devices_are_not_in_the_plan),
