@@ -1,18 +1,18 @@
 /* How the devices of a fleet are split: the patterns of its integer program.
  *
  * A pattern says how many slots of each kind a device has: one for a whole device, the maximal
- * multisets of instances for MIG, the slices of a CPU. MPS shares of a device or of an instance
- * share its memory and its clients, so their kinds differ in percentage, memory and processes; the
- * patterns are the maximal multisets of kinds that fit, found by depth-first search from large to
- * small. Where all shares together can never exceed the memory (or the clients), these do not
- * count, which leaves one kind for each percentage. Maximal patterns suffice, since a slot may stay
- * empty, and a slot is good for every column of its kind.
+ * multisets of instances for MIG. MPS shares of a device or of an instance share its memory and its
+ * clients, and the slices of a CPU its memory, so their kinds differ in percentage or cores, memory
+ * and processes; the patterns are the maximal multisets of kinds that fit, found by depth-first
+ * search from large to small. Where all slices together can never exceed the memory (or the
+ * clients), these do not count, which leaves one kind for each percentage or number of cores.
+ * Maximal patterns suffice, since a slot may stay empty, and a slot is good for every column of its
+ * kind.
  *
  * With too many kinds, each of a few devices has one slot of its own for all shares, in which the
- * program limits percentages, memory and processes; with many devices, memory and clients are
- * ignored. The memory that the slices of a CPU have in
- * common is always ignored. Both only make the program looser: its bound stays right, and the
- * builder checks the plan. */
+ * program limits percentages, memory and processes; with many devices, and on CPUs, memory and
+ * clients are ignored. That only makes the program looser: its bound stays right, and the builder
+ * checks the plan. */
 #include "scheduler/policies/fleet_program.h"
 
 #include <stdlib.h>
@@ -37,7 +37,22 @@ typedef struct listing {
 
 /* -- Kinds of slots --------------------------------------------------------------------------- */
 
-/* Whether shares of this pool can together exceed its memory or its clients. */
+/* Slices that have memory in common: MPS shares, and those of a CPU. */
+static bool is_pooled(const weft_fleet_slice *spec)
+{
+    return spec->percent > 0 || spec->kind == WEFT_SLICE_CORES;
+}
+
+/* How many slices of so many cores a CPU has; 0 cores: of any number. */
+static uint32_t count_cores(const weft_fleet_device *row, uint32_t cores)
+{
+    uint32_t n = row->n_slice == 0 && (cores == 0 || cores == row->cores);
+    for (size_t i = 0; i < row->n_slice; i++)
+        n += cores == 0 || row->slice_cores[i] == cores;
+    return n;
+}
+
+/* Whether slices of this pool can together exceed its memory or its clients. */
 typedef struct pressure {
     bool mem, clients;
 } pressure;
@@ -45,7 +60,7 @@ typedef struct pressure {
 static bool same_pool(const weft_shape *a, const weft_shape *b)
 {
     return a->row == b->row && a->spec.kind == b->spec.kind && a->spec.mig == b->spec.mig &&
-           a->spec.percent > 0 && b->spec.percent > 0;
+           is_pooled(&a->spec) && is_pooled(&b->spec);
 }
 
 static uint32_t clients_max(const weft_mig_profile *mig)
@@ -63,11 +78,13 @@ static pressure *list_pressures(const listing *l)
     for (uint32_t i = 0; i < l->columns->at.len && !l->loose; i++) {
         const weft_slice_column *c = &l->columns->at.at[i];
         const weft_shape *s = &shape[c->shape];
-        double part = s->spec.percent / 100.0;
+        bool cores = s->spec.kind == WEFT_SLICE_CORES;
+        double part = cores ? 1.0 / count_cores(s->row, 0) : s->spec.percent / 100.0;
         pressure *own = &list[c->shape];
         own->mem = own->mem || any ||
                    (s->spec.mem_bytes && (double)c->mem_bytes > part * (double)s->spec.mem_bytes);
-        own->clients = own->clients || any || c->clients > part * clients_max(s->spec.mig);
+        own->clients =
+            !cores && (own->clients || any || c->clients > part * clients_max(s->spec.mig));
     }
     /* what one shape of a pool can do, its pool can */
     for (uint32_t i = 0; i < n; i++)
@@ -104,7 +121,7 @@ static weft_slot_kind slot_of(const listing *l, const weft_slice_column *c, pres
                         .percent = s->spec.percent,
                         .cores = s->spec.cores,
                         .demand = NONE};
-    if (s->spec.percent > 0) {
+    if (is_pooled(&s->spec)) {
         k.mem_bytes = p.mem ? c->mem_bytes : 0;
         k.clients = p.clients ? c->clients : 0;
     }
@@ -193,30 +210,7 @@ static void add_mig(listing *l, const weft_fleet_device *row)
     }
 }
 
-static void add_cores(listing *l, const weft_fleet_device *row)
-{
-    weft_slot_count has[64];
-    uint32_t len = 0, n = row->n_slice ? (uint32_t)row->n_slice : 1;
-    for (uint32_t i = 0; i < n; i++) {
-        weft_slot_kind kind = {.row = row,
-                               .kind = WEFT_SLICE_CORES,
-                               .cores = row->n_slice ? row->slice_cores[i] : row->cores,
-                               .demand = NONE};
-        uint32_t slot = find_slot(l, &kind), k = 0;
-        while (k < len && has[k].slot != slot)
-            k++;
-        if (k == 64) {
-            l->out->complete = false;
-            return;
-        }
-        if (k == len)
-            has[len++] = (weft_slot_count){slot, 0};
-        has[k].n++;
-    }
-    add_pattern(l, row, WEFT_SLICE_CORES, NONE, has, len);
-}
-
-/* -- Shares ----------------------------------------------------------------------------------- */
+/* -- Pools ------------------------------------------------------------------------------------ */
 
 typedef struct pool {
     listing *l;
@@ -232,16 +226,27 @@ typedef struct room {
     uint64_t mem_bytes; /* UINT64_MAX: no limit */
 } room;
 
+/* Slices of a CPU with as many cores as those of a kind that no slot takes yet. */
+static uint32_t count_left(const pool *p, const weft_slot_kind *k)
+{
+    uint32_t n = count_cores(k->row, k->cores);
+    for (uint32_t i = 0; i < p->n; i++)
+        n -= p->l->out->slots.at[p->kinds[i]].cores == k->cores ? p->count[i] : 0;
+    return n;
+}
+
 /* How many slots of a kind fit. */
 static uint32_t most_of(const pool *p, const weft_slot_kind *k, const room *r)
 {
     int64_t n = p->any_percent || k->percent == 0 ? INT32_MAX : r->percent / k->percent;
+    if (k->kind == WEFT_SLICE_CORES)
+        n = count_left(p, k);
     if (k->clients > 0 && r->clients / k->clients < n)
         n = r->clients / k->clients;
     if (k->mem_bytes > 0 && (int64_t)(r->mem_bytes / k->mem_bytes) < n &&
         r->mem_bytes != UINT64_MAX)
         n = (int64_t)(r->mem_bytes / k->mem_bytes);
-    return n > 100 ? 100 : (uint32_t)n;
+    return n > WEFT_FLEET_CORES_MAX ? WEFT_FLEET_CORES_MAX : (uint32_t)n;
 }
 
 static bool is_maximal(const pool *p, const room *r)
@@ -278,18 +283,20 @@ static void visit(pool *p, uint32_t at, const room *r)
                          r->mem_bytes == UINT64_MAX ? UINT64_MAX : r->mem_bytes - n * k->mem_bytes};
         p->count[at] = n;
         visit(p, at + 1, &rest);
+        if (k->kind == WEFT_SLICE_CORES && k->mem_bytes == 0)
+            break; /* fewer leave slices of these cores, and nothing else takes them */
     }
     p->count[at] = 0;
 }
 
 static bool is_of_pool(const weft_slot_kind *k, const weft_slot_kind *like)
 {
-    return k->row == like->row && k->kind == like->kind && k->mig == like->mig && k->percent > 0 &&
-           k->demand == like->demand;
+    return k->row == like->row && k->kind == like->kind && k->mig == like->mig &&
+           (k->percent > 0 || k->kind == WEFT_SLICE_CORES) && k->demand == like->demand;
 }
 
 /* Lists the patterns of the pool to which slot kind `first`, the first of the pool, belongs. */
-static void add_shares(listing *l, uint32_t first)
+static void add_pool(listing *l, uint32_t first)
 {
     weft_slot_kind like = l->out->slots.at[first];
     pool *p = weft_arena_array(l->builder->arena, 1, sizeof *p);
@@ -320,7 +327,7 @@ static void add_shares(listing *l, uint32_t first)
     for (uint32_t s = 0; s < l->builder->table.n_shape; s++) {
         const weft_shape *shape = &l->builder->table.shape[s];
         if (shape->row == like.row && shape->allowed && shape->spec.kind == like.kind &&
-            shape->spec.mig == like.mig && shape->spec.percent > 0)
+            shape->spec.mig == like.mig && is_pooled(&shape->spec))
             mem = shape->spec.mem_bytes;
     }
     room r = {
@@ -339,8 +346,8 @@ static void list(listing *l)
         bool first = true;
         for (uint32_t j = 0; j < i; j++)
             first = first && !is_of_pool(&out->slots.at[j], &out->slots.at[i]);
-        if (out->slots.at[i].percent > 0 && first)
-            add_shares(l, i);
+        if ((out->slots.at[i].percent > 0 || out->slots.at[i].kind == WEFT_SLICE_CORES) && first)
+            add_pool(l, i);
     }
     for (uint32_t i = 0; i < out->slots.len; i++) {
         weft_slot_kind k = out->slots.at[i];
@@ -351,8 +358,6 @@ static void list(listing *l)
             add_pattern(l, k.row, k.kind, NONE, &(weft_slot_count){i, 1}, 1);
         else if (k.kind == WEFT_SLICE_MIG && first)
             add_mig(l, k.row);
-        else if (k.kind == WEFT_SLICE_CORES && first)
-            add_cores(l, k.row);
     }
 }
 
