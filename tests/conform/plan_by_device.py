@@ -3,11 +3,12 @@
 Every device of the fleet and every place for a slice on it is its own variable. What a slice is used for is not
 enumerated: models and batches are chosen by the program, and the rate of a model in turn, at most batch over the sum of
 all times, is a product of a rate and a choice, which is exact for choices of 0 and 1. So neither sets of models, nor
-layouts of instances, nor dominated columns enter. Slow: for problems of few devices (is_small).
+layouts of instances, nor dominated columns enter. Failure domains do, since devices are told apart. Slow: for problems
+of few devices (is_small).
 """
 import math
 
-from plan_optimum import CLIENTS, GIB, MEMORY, MIG, Program
+from plan_optimum import CLIENTS, GIB, MIG, Program
 
 PLACES_MAX = 56
 
@@ -129,7 +130,8 @@ class Mixed(Program):
         return [kind.kInteger if w else kind.kContinuous for w in self.whole]
 
 
-def add_device(p, problem, device, price, serve):
+def add_device(p, problem, device, price, serve, runs):
+    """Adds what the device serves of each model to `serve`, and whether it runs it to `runs`"""
     y = p.variable(price, 1)
     taken, shares, instance = {}, {}, {}
     ways = {"whole": [], "mig": [], "mps": []}
@@ -139,6 +141,8 @@ def add_device(p, problem, device, price, serve):
         p.row([(place.open, 1), (y, -1)], hi=0)
         for i, q in place.rates:
             serve[i].append((q, 1))
+        for x, _, _, _, i in place.chosen:
+            runs[i].append((x, -1))
         size = [(x, s * procs / GIB) for x, _, s, procs, _ in place.chosen]
         # Models in turn are one client.
         procs = [(x, n - 1) for x, _, _, n, _ in place.chosen if n > 1] + [(place.open, 1)]
@@ -160,7 +164,7 @@ def add_device(p, problem, device, price, serve):
     for terms in taken.values():
         p.row(terms, hi=1)
     p.row(percent, hi=100)
-    p.row(memory, hi=MEMORY[device.kind])
+    p.row(memory, hi=problem.memory(device))
     p.row(clients, hi=CLIENTS)
     split = []
     for way, opened in ways.items():
@@ -203,18 +207,42 @@ def optimum(problem, seconds=60):
     p = Mixed()
     priced = any(d.price > 0 for d in problem.devices)
     serve = [[] for _ in problem.models]
+    placed = []  # (device, its number among those of the type, by model: served, runs)
     for device in problem.devices:
         last = None
-        for _ in range(device.count):
-            y = add_device(p, problem, device, device.price if priced else 1, serve)
-            if last is not None:
+        for n in range(device.count):
+            own, runs = [[] for _ in problem.models], [[] for _ in problem.models]
+            y = add_device(p, problem, device, device.price if priced else 1, own, runs)
+            if last is not None and not device.per:
                 p.row([(last, 1), (y, -1)], lo=0)
             last = y
+            placed.append((device, n, own, runs))
+            for all_of, terms in zip(serve, own):
+                all_of += terms
     for terms in serve:
         if not terms:
             return None
         p.row(terms, lo=1 - 1e-7)
+    for i, m in enumerate(problem.models):
+        keep_apart(p, problem, i, m, placed)
     return p.solve(seconds)
+
+
+def keep_apart(p, problem, i, model, placed):
+    """Two domains of a model, and its rate without any one of them"""
+    for level in {problem.survive, model.spread} - {None}:
+        domains = {}
+        for device, n, own, runs in placed:
+            name = n // device.per[level]
+            domains.setdefault(name if level == "zone" else (device.kind, name), []).append((own[i], runs[i]))
+        used = []
+        for inside in domains.values():
+            z = p.variable(0, 1)
+            p.row([(z, 1)] + [t for _, runs in inside for t in runs], hi=0)
+            used.append((z, 1))
+        p.row(used, lo=2)
+        for name in domains if level == problem.survive else ():
+            p.row([t for other, inside in domains.items() if other != name for own, _ in inside for t in own], lo=1 - 1e-7)
 
 
 def disagree(problem, best, seconds=60):

@@ -43,21 +43,34 @@ class Model:
         self.queue = None  # under the rule queue: (quantile, peak rate over mean rate)
         self.points = {}  # (type, slice, batch, procs): (time_us, bytes of a process)
         self.measured = {}  # the same: requests per second of all processes, where it was measured
+        self.stated = {}  # the same: expected error, end of the 90 % band in us
+        self.margin = {}  # the same: what each time is multiplied by, where that is not 1
+        self.spread = None  # the level of the failure domains of which it is in two
 
     def execution(self, device, part, batch, procs, rule):
         """us; under the rule exact the longest of this batch and all smaller ones"""
         if rule not in ("exact", "queue"):
-            return self.points[device, part, batch, procs][0]
-        return max(t for (d, s, b, p), (t, _) in self.points.items()
-                   if (d, s, p) == (device, part, procs) and b <= batch)
+            return self.time((device, part, batch, procs))
+        return max(self.time(point) for point in self.points
+                   if (*point[:2], point[3]) == (device, part, procs) and point[2] <= batch)
+
+    def time(self, point):
+        return self.points[point][0] * self.margin.get(point, 1)
+
+    def busy_per_s(self, point, time):
+        """Requests per second of all processes, with full batches all the time"""
+        if point in self.measured:
+            return self.measured[point] / self.margin.get(point, 1)
+        return point[2] * point[3] * 1e6 / time
 
     def alone_per_s(self, point, time):
-        return self.queued(self.measured.get(point, point[2] * point[3] * 1e6 / time), point, time)
+        return self.queued(self.busy_per_s(point, time), point, time)
 
     def turn_per_s(self, point, time, cycle):
         """In turn with others: a batch each cycle, and no more than it serves alone for its part of the time"""
         full = point[2] * 1e6 / cycle
-        return self.queued(min(full, self.measured[point] * time / cycle) if point in self.measured else full, point, time)
+        most = self.busy_per_s(point, time) * time / cycle if point in self.measured else full
+        return self.queued(min(full, most), point, time)
 
     def queued(self, peak, point, time):
         """Of a peak rate, what random arrivals leave"""
@@ -100,19 +113,32 @@ def random_rate(batch, procs, time, period, slo, quantile):
 class Device:
     def __init__(self, kind, count, price, mig, mps):
         self.kind, self.count, self.price, self.mig, self.mps = kind, count, price, mig, mps
+        self.mem = 0  # GiB that the fleet states; 0: those of the type, for a CPU no limit
+        self.slices = []  # of a CPU: cores of each
+        self.per = {}  # devices of a node, a rack and a zone
+
+
+def core_slices(device, part):
+    """How many slices of a CPU have this name"""
+    return sum(part == f"{cores}core" for cores in device.slices)
 
 
 class Problem:
     def __init__(self, models, devices, rule, isolated):
         self.models, self.devices, self.rule, self.isolated = models, devices, rule, isolated
         self.reserve, self.procs_max = 0, 0  # part of each memory that stays free; most processes, 0: no limit
+        self.oversubscribe = False  # MPS shares may sum to more than 100 %
+        self.survive = None  # the level of the failure domains of which one may be lost
         self.options = []  # of `weft plan`, for what is above and in the models
 
     def memory(self, device):
-        return MEMORY[device.kind] * (1 - self.reserve)
+        """GiB"""
+        return (device.mem or MEMORY.get(device.kind, math.inf)) * (1 - self.reserve)
 
     def room(self, device, part):
         """(bytes, clients) of a slice; None: the device has no such slice"""
+        if device.slices:
+            return (self.memory(device) * GIB, CLIENTS) if core_slices(device, part) else None
         if part == "":
             return self.memory(device) * GIB, CLIENTS
         if part.endswith("%") and not device.mps:
@@ -274,6 +300,22 @@ def split_instances(p, problem, device, name, mine, use):
     return opened
 
 
+def core_devices(p, problem, device, price, mine, use):
+    """A variable for each CPU: its slices are used one by one, their memory is one"""
+    opened = []
+    for _ in range(device.count if device.slices else 0):
+        y = p.variable(price, 1)
+        uses = [(use(c, 8), c) for c in mine]
+        for part in {c.part for c in mine}:
+            p.row([(x, 1) for x, c in uses if c.part == part] + [(y, -core_slices(device, part))], hi=0)
+        if device.mem:
+            p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -problem.memory(device))], hi=0)
+        if opened:
+            p.row([(opened[-1], 1), (y, -1)], lo=0)
+        opened.append(y)
+    return opened
+
+
 def optimum(problem, seconds=60):
     """The least price (without prices: number of devices) of a plan; None: there is no plan; "time"."""
     p = Program()
@@ -310,13 +352,15 @@ def optimum(problem, seconds=60):
         for _ in range(device.count if shares else 0):
             y = p.variable(price, 1)
             uses = [(use(c, 100), c) for c in shares]
-            p.row([(x, int(c.part[:-1])) for x, c in uses] + [(y, -100)], hi=0)
+            if not problem.oversubscribe:
+                p.row([(x, int(c.part[:-1])) for x, c in uses] + [(y, -100)], hi=0)
             p.row([(x, c.memory / GIB) for x, c in uses] + [(y, -problem.memory(device))], hi=0)
             p.row([(x, c.clients) for x, c in uses] + [(y, -CLIENTS)], hi=0)
             if last is not None:
                 p.row([(last, 1), (y, -1)], lo=0)  # equal devices are taken in order
             last = y
             opened.append(y)
+        opened += core_devices(p, problem, device, price, mine, use)
         if opened:
             p.row([(y, 1) for y in opened], hi=device.count)
     for terms in serve:
@@ -353,10 +397,31 @@ def violations(problem, plan):
     for kind, n in used.items():
         if n > kinds[kind].count:
             wrong.append(f"{n} devices {kind}")
+    wrong += domain_violations(problem, plan)
     if abs(cost - plan["cost_per_hour"]) > 1e-6 * max(1, cost):
         wrong.append(f"price {plan['cost_per_hour']}, it is {cost}")
     if len(devices) != plan["gpus"]:
         wrong.append(f"{plan['gpus']} devices, they are {len(devices)}")
+    return wrong
+
+
+def domain_violations(problem, plan):
+    wrong, places = [], {}
+    for p in plan["placements"]:
+        if "where" in p:
+            places.setdefault((p["where"]["node"], p["where"]["gpu"]), set()).add(p["device"])
+    if any(len(devices) > 1 for devices in places.values()):
+        wrong.append(f"devices at one place: {places}")
+    for m in problem.models:
+        mine = [p for p in plan["placements"] if p["model"] == m.name]
+        if m.spread and len({p["where"][m.spread] for p in mine}) < 2:
+            wrong.append(f"{m.name} is in one {m.spread}")
+        for lost in {p["where"][problem.survive] for p in mine} if problem.survive else ():
+            left = sum(p["capacity_per_s"] for p in mine if p["where"][problem.survive] != lost)
+            if left < m.rate * (1 - 1e-6):
+                wrong.append(f"{m.name}: {left}/s of {m.rate}/s without {problem.survive} {lost}")
+        if problem.survive and len({p["where"][problem.survive] for p in mine}) < 2:
+            wrong.append(f"{m.name} does not survive")
     return wrong
 
 
@@ -368,6 +433,7 @@ def device_violations(problem, device, number, placed, by_name):
         if p["type"] != device.kind:
             wrong.append(f"device {number} has two types")
     percent = memory = clients = 0
+    cores = {}
     ways = set()
     taken = set()
     inside = {}
@@ -390,6 +456,10 @@ def device_violations(problem, device, number, placed, by_name):
             ways.add("mps")
             percent += int(part[:-1])
             memory += size
+        elif device.slices:
+            ways.add("cores")
+            memory += size
+            cores[part] = cores.get(part, 0) + 1
         elif part == "":
             ways.add("whole" if "whole" not in ways else "twice whole")
         else:
@@ -404,7 +474,10 @@ def device_violations(problem, device, number, placed, by_name):
             wrong.append(f"device {number}: shares of {part} at {start}")
         if problem.isolated and len({m["model"] for _, _, _, members in shares for m in members}) > 1:
             wrong.append(f"device {number}: several models in {part} at {start}")
-    if len(ways) > 1 or percent > 100 or memory > problem.memory(device) * GIB or clients > CLIENTS:
+    if any(n > core_slices(device, part) for part, n in cores.items()):
+        wrong.append(f"device {number}: slices {cores}")
+    if percent > 100 and not problem.oversubscribe or len(ways) > 1 or memory > problem.memory(device) * GIB or \
+            clients > CLIENTS:
         wrong.append(f"device {number}: {ways}, {percent} %, {memory} bytes, {clients} processes")
     return wrong
 
