@@ -69,6 +69,9 @@ typedef struct weft_demands {
     size_t n;
 } weft_demands;
 
+/* What a model of a set file demands; the times are the caller's. */
+weft_demand weft_demand_of(const weft_set_model *model, weft_profile profile);
+
 /* -- Families ------------------------------------------------------------------------------- */
 
 /* Models that can run as one joint program. */

@@ -1,9 +1,19 @@
-/* Checks demands, and indexes them by model name. */
+/* Makes demands of models, checks them, and indexes them by model name. */
 #include "scheduler/input/input.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+weft_demand weft_demand_of(const weft_set_model *model, weft_profile profile)
+{
+    return (weft_demand){.model = model->name,
+                         .slo_us = model->slo_us,
+                         .rate_per_s = model->rate_per_s,
+                         .profile = profile,
+                         .admit_by_slo = model->admit_by_slo,
+                         .spread = model->spread};
+}
 
 /* -- Check ------------------------------------------------------------------------------------ */
 

@@ -64,16 +64,10 @@ static weft_err read_set(options *o, weft_arena *arena, weft_diag *diag, inputs 
     if (o->fleet) /* else the times follow from the plan */
         WEFT_TRY(weft_tool_fleet_slices(&in->fleet, arena, diag, &from.slice, &from.n_slice));
     WEFT_TRY(weft_tool_set_profiles(&in->set, &from, arena, diag, profile));
-    for (size_t i = 0; i < in->set.n_model; i++) {
-        const weft_set_model *model = &in->set.model[i];
-        demand[i] = (weft_demand){.model = model->name,
-                                  .slo_us = model->slo_us,
-                                  .rate_per_s = model->rate_per_s,
-                                  .admit_by_slo = model->admit_by_slo,
-                                  .spread = model->spread,
-                                  .profile = weft_interference_times(
-                                      &profile[i], &in->problem.rules.interference, arena)};
-    }
+    for (size_t i = 0; i < in->set.n_model; i++)
+        demand[i] = weft_demand_of(
+            &in->set.model[i],
+            weft_interference_times(&profile[i], &in->problem.rules.interference, arena));
     in->demands = (weft_demands){demand, in->set.n_model};
     in->problem.app = in->set.app;
     in->problem.n_app = in->set.n_app;

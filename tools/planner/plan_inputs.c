@@ -177,15 +177,8 @@ weft_err weft_tool_plan_inputs(weft_plan_options *o, weft_arena *arena, weft_dia
     weft_demand *demand = weft_arena_array(arena, in->set.n_model, sizeof *demand);
     weft_profile *profile = weft_arena_array(arena, in->set.n_model, sizeof *profile);
     WEFT_TRY(weft_tool_set_profiles(&in->set, &from, arena, diag, profile));
-    for (size_t i = 0; i < in->set.n_model; i++) {
-        const weft_set_model *model = &in->set.model[i];
-        demand[i] = (weft_demand){.model = model->name,
-                                  .slo_us = model->slo_us,
-                                  .rate_per_s = model->rate_per_s,
-                                  .admit_by_slo = model->admit_by_slo,
-                                  .spread = model->spread,
-                                  .profile = profile[i]};
-    }
+    for (size_t i = 0; i < in->set.n_model; i++)
+        demand[i] = weft_demand_of(&in->set.model[i], profile[i]);
     weft_tool_families families = {0};
     WEFT_TRY(o->bundle ? weft_tool_bundle_families(&in->set, o->bundle, arena, diag, &families)
                        : weft_tool_set_families(&in->set, arena, diag, &families));

@@ -53,9 +53,7 @@ static weft_err read_problem(const options *o, weft_arena *arena, weft_diag *dia
     WEFT_TRY(weft_set_load(o->set, arena, diag, &set));
     weft_demand *demand = weft_arena_array(arena, set.n_model + 1, sizeof *demand);
     for (size_t i = 0; i < set.n_model; i++)
-        demand[i] = (weft_demand){.model = set.model[i].name,
-                                  .slo_us = set.model[i].slo_us,
-                                  .rate_per_s = set.model[i].rate_per_s};
+        demand[i] = weft_demand_of(&set.model[i], (weft_profile){0});
     *demands = (weft_demands){demand, set.n_model};
     out->app = set.app;
     out->n_app = set.n_app;
