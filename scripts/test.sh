@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every test of Weft: installs what is missing, builds with gcc (warnings are errors), with gcc
-# under AddressSanitizer and UndefinedBehaviorSanitizer, and with clang (build only), then runs the
-# tests of the first two. WEFT_JOBS: how many at a time (default: one per CPU).
+# Every test of Weft: installs what is missing, builds with gcc (warnings are errors) and with gcc
+# under AddressSanitizer and UndefinedBehaviorSanitizer, translates all sources with clang (warnings
+# are errors), then runs the tests of the two builds. WEFT_JOBS: how many at a time (default: one per
+# CPU).
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -38,7 +39,8 @@ bash scripts/setup.sh
 
 build ci
 build asan
-build clang
+say "check: clang"
+WEFT_JOBS=$jobs bash scripts/clang_check.sh build-ci
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so do
 # lint, which reads sources, recorded numbers of code that unit tests run as well, and tests that run
