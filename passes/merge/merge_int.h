@@ -224,6 +224,16 @@ void weft_merge__set_parts(weft_merger *g, const weft_merge_group *group, const 
  * copy. */
 bool weft_merge__parts_align(const weft_merger *g, const weft_merge_group *group);
 
+/* -- Epilogues that differ: merge_epilogues.c ------------------------------------------------- */
+
+typedef struct weft_merge_splits weft_merge_splits;
+/* Makes a node of its own of each epilogue behind a GEMM by a weight for which the models have
+ * different ones; in cx->scratch. */
+weft_merge_splits *weft_merge__split_epilogues(weft_passctx *cx, weft_graph *const *model,
+                                               uint32_t n);
+/* Makes the models' graphs what they were before. */
+void weft_merge__join_epilogues(weft_module *m, const weft_merge_splits *splits);
+
 /* -- A base GEMM and the differences of the models in one node: merge_segments.c --------------- */
 
 /* The operands that low_rank_matmul or patched_matmul has for the rows of one model; none: the

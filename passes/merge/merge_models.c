@@ -62,6 +62,7 @@ static bool merge_models(weft_passctx *cx, const weft_merge_set *set, weft_graph
                          uint32_t n)
 {
     weft_arena_mark mark = weft_arena_get_mark(cx->scratch);
+    weft_merge_splits *splits = weft_merge__split_epilogues(cx, model, n);
     weft_merger g = weft_merge__open(cx, model, n);
     g.set = set;
     uint32_t gemm_columns = 0;
@@ -76,10 +77,11 @@ static bool merge_models(weft_passctx *cx, const weft_merge_set *set, weft_graph
     if (why)
         note_apart(cx, model, n, why);
     bool wanted = !why && weft_rewrite__allow(cx);
-    if (wanted) {
+    if (wanted)
         weft_merge__build(&g);
+    weft_merge__join_epilogues(g.m, splits);
+    if (wanted)
         weft_graph_set_limit(g.joint, weft_merge__find_limit(&g));
-    }
     weft_arena_reset(cx->scratch, mark);
     return wanted;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Sets of siblings: random graphs (graph_maker.py) whose copies differ in some weights, compiled together.
+"""Sets of siblings: random graphs (graph_maker.py) whose copies differ in some weights, or have nodes
+behind some GEMMs that others have not, compiled together.
 
 The joint programs of `--merge exact` must give each model's own answers bit for bit, those of `--merge auto`
 up to rounding, with any of the models absent (batch 0); the models' own programs must not change. With
@@ -19,6 +20,7 @@ from graph_check import Checker, Died, LEAST_SCALE, Refused, TOLERANCE, toleranc
 import numpy as np
 import oracle
 from graph_maker import make_graph, make_inputs
+from onnx_file import Node
 
 # Joint GEMMs add in another order; chains behind them may amplify that.
 AUTO_TOLERANCE = {k: v / 5 for k, v in TOLERANCE.items()}
@@ -43,6 +45,18 @@ def change(array, how, rng):
     return rng.uniform(-0.5, 0.5, size=a.shape).astype(a.dtype)
 
 
+def adapt(graph, rng):
+    """Nodes behind some GEMMs, as adapters have them: what follows is not the GEMM's epilogue any more."""
+    for node in list(graph.nodes):
+        if node.op not in ("MatMul", "Gemm", "Conv") or node.domain or rng.randint(2):
+            continue
+        y = node.outputs[0]
+        node.outputs = [f"{y}.gemm"]
+        at = graph.nodes.index(node) + 1
+        graph.nodes[at:at] = [Node("Tanh", [f"{y}.gemm"], [f"{y}.tanh"], {}),
+                              Node("Add", [f"{y}.gemm", f"{y}.tanh"], [y], {})]
+
+
 def siblings(seed):
     """(graphs, inputs of each by size of the batch)."""
     rng = np.random.RandomState(seed + 5)
@@ -52,6 +66,8 @@ def siblings(seed):
         g = graph.copy()
         g.constants = {k: change(v, ("same", "same", "same", "few", "rows", "low rank", "other")[rng.randint(7)], rng)
                        for k, v in graph.constants.items()}
+        if rng.randint(3) == 0:
+            adapt(g, rng)
         graphs.append(g)
     sizes = [{s: {"N": n, "S": 5, "H": 6}[s] for s in symbols} for n in (1, 3)]
     return graphs, [[make_inputs(graph, ranges, s, rng) for s in sizes] for _ in graphs], symbols
