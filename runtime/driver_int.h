@@ -155,6 +155,12 @@ typedef struct weft_memory {
     uint64_t bytes;
 } weft_memory;
 
+/* Kernels by what they depend on (session/shared_kernel.c). */
+typedef struct weft_kernel_table {
+    struct weft_shared_kernel **first; /* chains */
+    uint32_t n, room;
+} weft_kernel_table;
+
 /* The fastest algorithms found so far (tune_gemms.c). */
 typedef struct weft_tuner {
     char device[256];
@@ -180,9 +186,10 @@ struct weft_engine {
     double time_limit_s;     /* of a run, checked before each round of a loop; 0: none */
     uint64_t mem_limit_bytes;
     _Atomic uint64_t mem_bytes; /* in use: arenas, results, and weights on a device */
-    bool share_memory;          /* sessions place activations in `memory` */
+    bool share_memory;          /* sessions place activations in `memory`, and share kernels */
     bool share_cpus;            /* see weft_engine_options */
     weft_memory memory;
+    weft_kernel_table kernels;
     pthread_mutex_t lock; /* protects what sessions share: `checked` and the driver's tables */
     uint8_t *checked;     /* [w]: the checksum of weight w was verified */
 };

@@ -63,6 +63,7 @@ void weft_engine_close(weft_engine *engine)
     if (engine->owns_bundle)
         weft_bundle_close(engine->bundle);
     pthread_mutex_destroy(&engine->lock);
+    free(engine->kernels.first);
     free(engine->checked);
     free(engine->cpu);
     free(engine);

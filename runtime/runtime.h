@@ -38,9 +38,9 @@ typedef struct weft_engine_options {
     uint32_t sm_first, n_sm;
     double time_limit_s; /* a run that takes longer ends before the next round of a loop; 0: none */
     uint64_t mem_limit_bytes; /* limit for arenas, results, and weights on a GPU; 0: none */
-    /* All sessions place their activations in one shared arena. Two sessions then must not run at
-     * the same time, the outputs of a run are valid only until any session runs or is warmed, and
-     * they must not be passed as inputs to such a run. Ignored on GPUs. */
+    /* All sessions share one arena of activations, and kernels. Two sessions then must not run or
+     * be prepared at the same time, the outputs of a run are valid only until any session runs or
+     * is warmed, and they must not be passed as inputs to such a run. Ignored on GPUs. */
     bool share_memory;
     /* Other threads need the same CPUs, as those of a server do: kernels that take less than about
      * 30 us use one thread each. Ignored on GPUs. */

@@ -408,9 +408,10 @@ void weft_dnnl__destroy(void *kernel)
     if (!k)
         return;
     for (uint32_t i = 0; i < k->n_call; i++) {
-        for (uint32_t j = 0; j < k->call[i].n; j++)
-            weft_dnnl__memory_destroy(k->call[i].arg[j].memory);
-        weft_dnnl__primitive_destroy(k->call[i].prim);
+        for (uint32_t j = 0; j < k->call[i]->n; j++)
+            weft_dnnl__memory_destroy(k->call[i]->arg[j].memory);
+        weft_dnnl__primitive_destroy(k->call[i]->prim);
+        free(k->call[i]);
     }
     for (uint32_t i = 0; i < k->n_pack; i++)
         weft_cpu__put_pack(k->engine, k->pack[i]);
@@ -423,7 +424,7 @@ void weft_dnnl__destroy(void *kernel)
 static weft_err run_calls(dnnl_kernel *k, void *const *arg)
 {
     for (uint32_t i = 0; i < k->n_call; i++) {
-        dnnl_call *s = &k->call[i];
+        dnnl_call *s = k->call[i];
         for (uint32_t j = 0; j < s->n; j++) {
             dnnl_bind *b = &s->bind[j];
             if (b->arg < 0)
@@ -476,11 +477,15 @@ dnnl_call *weft_dnnl__add(dnnl_kernel *k, const weft_dnnl_pd *pd)
 {
     if (k->n_call == DNNL_CALL_MAX)
         return NULL;
-    dnnl_call *s = &k->call[k->n_call];
-    s->prim = weft_dnnl__primitive_create(pd);
-    if (!s->prim)
+    dnnl_call *s = weft_cpu__calloc(1, sizeof *s);
+    if (!s)
         return NULL;
-    k->n_call++;
+    s->prim = weft_dnnl__primitive_create(pd);
+    if (!s->prim) {
+        free(s);
+        return NULL;
+    }
+    k->call[k->n_call++] = s;
     return s;
 }
 

@@ -30,8 +30,8 @@ typedef struct dnnl_kernel {
     weft_engine *engine;
     dnnl_stream_t stream;
     uint32_t n_call, n_pack;
-    uint32_t threads; /* that the primitives were created for */
-    dnnl_call call[DNNL_CALL_MAX];
+    uint32_t threads;               /* that the primitives were created for */
+    dnnl_call *call[DNNL_CALL_MAX]; /* owned */
     weft_cpu_pack *pack[DNNL_PACK_MAX];
     weft_cpu_ew *ew; /* element-wise epilogue, or NULL */
     bool loses_nan;  /* cpu_nan.c */

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -404,6 +405,7 @@ static weft_err prepare(worker *w, char **argv, int argc)
     WEFT_TRY(open_channel(w, argv[ARG_CHANNEL]));
     WEFT_TRY(open_adapters(w, argv[ARG_ADAPTERS]));
     WEFT_TRY(open_models(w, argc - ARG_MODELS, argv + ARG_MODELS));
+    (void)malloc_trim(0); /* what the preparation needed in between */
     if (!w->memory_bytes)
         w->memory_bytes = weft_worker__limit_memory_by_use(memory);
     return WEFT_ERR_OK;

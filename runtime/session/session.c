@@ -25,6 +25,7 @@ static weft_err open_program(weft_engine *engine, const weft_bundle_program *p, 
     s->program = p;
     s->bodies = &body_ops;
     s->memory = engine->share_memory ? &engine->memory : &s->own_memory;
+    s->kernels = engine->share_memory ? &engine->kernels : &s->own_kernels;
     s->n_symbol = weft_dim_symbol_count(p->dims);
     if (s->n_symbol < p->n_symbol)
         s->n_symbol = p->n_symbol;
@@ -82,6 +83,7 @@ void weft_session_close(weft_session *session)
     weft_dynamic_shape__reset(session);
     for (uint32_t i = 0; i < WEFT_SPECIALISATION_MAX; i++)
         weft_specialisation__destroy(session, session->spec[i]);
+    free(session->own_kernels.first);
     weft_slicing__free(session);
     weft_session__close_adapters(session);
     weft_engine__release(session->engine, &session->own_memory);

@@ -31,16 +31,22 @@ typedef struct weft_specialisation_value {
     weft_slot slot; /* tensor.data: address, set by bind */
 } weft_specialisation_value;
 
-/* A kernel that a driver prepared, for all specialisations of a session whose launch has the same
- * operands (shared_kernel.c). */
-typedef struct weft_shared_kernel {
-    uint32_t refs;
+/* What a driver prepared for a launch. */
+typedef struct weft_kernel {
     weft_kernel_fn run;
     void *state;
     void (*destroy)(void *state);
     const char *variant;
     uint64_t scratch_bytes;
-} weft_shared_kernel;
+} weft_kernel;
+
+/* A kernel of all launches that need the same one (shared_kernel.c), and what they agree in. */
+typedef struct weft_shared_kernel weft_shared_kernel;
+typedef struct weft_kernel_key {
+    uint64_t hash;
+    const uint64_t *word;
+    size_t n_word;
+} weft_kernel_key;
 
 typedef struct weft_specialisation_launch {
     weft_kernel_fn run; /* NULL: no work (a view), or a dynamic shape */
@@ -50,7 +56,6 @@ typedef struct weft_specialisation_launch {
     void (*destroy)(void *state); /* destroys a state that is the launch's own */
     const char *variant;
     uint64_t scratch_bytes, scratch_offset;
-    weft_attrs attrs; /* dims are constant unless `dynamic` */
     bool dynamic;
     bool view;   /* the result shares the bytes of the operand */
     bool joined; /* a concatenation whose operands are computed in place in its result */
@@ -124,6 +129,7 @@ struct weft_session {
     uint64_t clock;
     weft_memory *memory,
         own_memory; /* arena of activations and results: own_memory or the engine's */
+    weft_kernel_table *kernels, own_kernels; /* as `memory` */
     /* For devices with memory of their own. */
     void *queue;
     char *host;
@@ -163,13 +169,17 @@ WEFT_MUST_USE weft_err weft_specialisation__get(weft_session *s, const int64_t *
  * it. */
 WEFT_MUST_USE weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol,
                                                  weft_diag *diag, weft_specialisation **out);
-/* The kernel of launch `i` of another specialisation in the session's cache, if it has the same
- * operands, results and attributes as in `spec`, with a reference more; NULL if there is none. */
-weft_shared_kernel *weft_shared_kernel__find(weft_session *s, const weft_specialisation *spec,
-                                             uint32_t i);
+/* The key of launch `i` with these attributes, which are bound; in `arena`. */
+weft_kernel_key weft_shared_kernel__key(const weft_session *s, const weft_specialisation *spec,
+                                        uint32_t i, weft_attrs attrs, weft_arena *arena);
+/* The kernel with this key among those that the session may use, with a reference more; NULL if
+ * there is none. */
+weft_shared_kernel *weft_shared_kernel__find(const weft_session *s, const weft_kernel_key *key);
 /* A kernel from what the driver prepared, with one reference. NULL when out of memory: the state is
  * destroyed. */
-weft_shared_kernel *weft_shared_kernel__make(const weft_prep *prep);
+weft_shared_kernel *weft_shared_kernel__make(const weft_session *s, const weft_kernel_key *key,
+                                             const weft_prep *prep);
+const weft_kernel *weft_shared_kernel__get(const weft_shared_kernel *kernel);
 void weft_shared_kernel__drop(weft_shared_kernel *kernel);
 /* Alignment of the value's address in the session's memory. */
 static inline uint32_t weft_specialisation__align(const weft_specialisation_value *v)

@@ -15,6 +15,7 @@ typedef struct build {
     const weft_bundle_program *p;
     weft_specialisation *spec;
     weft_diag *diag;
+    weft_arena *scratch;     /* until the specialisation is made */
     uint32_t *first, *last;  /* [v]: live range of a root, in launches */
     weft_place_level *level; /* [launch]; for devices with memory of their own */
 } build;
@@ -129,7 +130,7 @@ static weft_err describe_launch(build *b, uint32_t i, bool *made, weft_place_lau
 static void find_places(build *b, weft_place_launch *launch)
 {
     const weft_bundle_program *p = b->p;
-    weft_arena *arena = b->spec->arena;
+    weft_arena *arena = b->scratch;
     weft_place_value *place = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *place);
     uint32_t *output = weft_arena_array(arena, p->n_output, sizeof *output);
     for (uint32_t v = 1; v <= p->n_value; v++) {
@@ -170,10 +171,8 @@ static void find_places(build *b, weft_place_launch *launch)
 static weft_err place_values(build *b)
 {
     const weft_bundle_program *p = b->p;
-    weft_arena *arena = b->spec->arena;
-    weft_arena_mark mark = weft_arena_get_mark(arena);
-    bool *made = weft_arena_array(arena, (size_t)p->n_value + 1, sizeof *made);
-    weft_place_launch *launch = weft_arena_array(arena, p->n_launch, sizeof *launch);
+    bool *made = weft_arena_array(b->scratch, (size_t)p->n_value + 1, sizeof *made);
+    weft_place_launch *launch = weft_arena_array(b->scratch, p->n_launch, sizeof *launch);
     for (uint32_t v = 1; v <= p->n_value; v++) {
         WEFT_TRY(place_value(b, v));
         made[v] = b->spec->value[v].place == WEFT_PLACE_WEIGHT;
@@ -198,7 +197,6 @@ static weft_err place_values(build *b)
                                    "output %u of the program is not valid", i);
     }
     find_places(b, launch);
-    weft_arena_reset(arena, mark);
     for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++) {
         if (weft_op_get(p->launch[i].op)->traits & WEFT_T_BODY)
             return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
@@ -235,37 +233,24 @@ static weft_err fill_slots(build *b, const weft_bundle_launch *l, weft_slot *slo
 static void take_kernel(weft_specialisation *spec, const weft_bundle_launch *l,
                         weft_specialisation_launch *to, weft_shared_kernel *kernel)
 {
+    const weft_kernel *got = weft_shared_kernel__get(kernel);
     to->kernel = kernel;
-    to->run = kernel->run;
-    to->state = kernel->state;
-    to->variant = kernel->variant;
-    to->scratch_bytes = kernel->scratch_bytes;
+    to->run = got->run;
+    to->state = got->state;
+    to->variant = got->variant;
+    to->scratch_bytes = got->scratch_bytes;
     to->arg = weft_arena_array(spec->arena, l->n_in + l->n_out + 1, sizeof *to->arg);
 }
 
-static weft_err prepare_launch(build *b, uint32_t i)
+/* Makes the kernel of launch i; `empty`: there is nothing to compute. */
+static weft_err make_kernel(build *b, uint32_t i, weft_attrs attrs, const weft_kernel_key *key,
+                            weft_slot *slot, bool empty)
 {
     const weft_bundle_launch *l = &b->p->launch[i];
     weft_specialisation_launch *to = &b->spec->launch[i];
-    weft_arena *arena = b->spec->arena;
-
-    WEFT_TRY(weft_launch__bind_attrs(b->p, l, b->spec->symbol, b->p->n_symbol, arena, b->diag,
-                                     &to->attrs));
-    weft_shared_kernel *kernel = weft_shared_kernel__find(b->s, b->spec, i);
-    if (kernel) {
-        take_kernel(b->spec, l, to, kernel);
-        return WEFT_ERR_OK;
-    }
-    bool empty;
-    weft_slot *slot = weft_arena_array(arena, l->n_in + l->n_out, sizeof *slot);
-    WEFT_TRY(fill_slots(b, l, slot, &empty));
-    if (weft_op_get(l->op)->traits & WEFT_T_BODY) {
-        to->arg = weft_arena_array(arena, l->n_in + l->n_out + 1, sizeof *to->arg);
-        return empty ? WEFT_ERR_OK : weft_nested__prepare(b->s, i, to->attrs, slot, to);
-    }
     weft_prep prep = {.engine = b->s->engine,
                       .op = l->op,
-                      .attrs = to->attrs,
+                      .attrs = attrs,
                       .in = slot,
                       .n_in = l->n_in,
                       .out = slot + l->n_in,
@@ -278,15 +263,36 @@ static weft_err prepare_launch(build *b, uint32_t i)
                       .n_symbol = b->p->n_symbol,
                       .keep_nan = b->spec->keep_nan,
                       .adapters = &b->s->adapter_rows};
-    weft_arena_mark mark = weft_arena_get_mark(arena);
-    WEFT_TRY(weft_launch__check_types(&prep, arena));
-    weft_arena_reset(arena, mark);
+    WEFT_TRY(weft_launch__check_types(&prep, b->scratch));
     if (empty)
         return WEFT_ERR_OK;
     WEFT_TRY(b->s->engine->driver->prepare(&prep));
-    kernel = weft_shared_kernel__make(&prep);
+    weft_shared_kernel *kernel = weft_shared_kernel__make(b->s, key, &prep);
     if (!kernel)
         return WEFT_ERR_NOMEM;
+    take_kernel(b->spec, l, to, kernel);
+    return WEFT_ERR_OK;
+}
+
+static weft_err prepare_launch(build *b, uint32_t i)
+{
+    const weft_bundle_launch *l = &b->p->launch[i];
+    weft_specialisation_launch *to = &b->spec->launch[i];
+    bool empty, body = weft_op_get(l->op)->traits & WEFT_T_BODY;
+    weft_slot *slot = weft_arena_array(b->scratch, l->n_in + l->n_out, sizeof *slot);
+    weft_attrs attrs;
+
+    WEFT_TRY(weft_launch__bind_attrs(b->p, l, b->spec->symbol, b->p->n_symbol,
+                                     body ? b->spec->arena : b->scratch, b->diag, &attrs));
+    WEFT_TRY(fill_slots(b, l, slot, &empty));
+    if (body) {
+        to->arg = weft_arena_array(b->spec->arena, l->n_in + l->n_out + 1, sizeof *to->arg);
+        return empty ? WEFT_ERR_OK : weft_nested__prepare(b->s, i, attrs, slot, to);
+    }
+    weft_kernel_key key = weft_shared_kernel__key(b->s, b->spec, i, attrs, b->scratch);
+    weft_shared_kernel *kernel = weft_shared_kernel__find(b->s, &key);
+    if (!kernel)
+        return make_kernel(b, i, attrs, &key, slot, empty);
     take_kernel(b->spec, l, to, kernel);
     return WEFT_ERR_OK;
 }
@@ -295,8 +301,11 @@ static weft_err prepare_launches(build *b)
 {
     for (uint32_t i = 0; i < b->p->n_launch; i++) {
         const weft_specialisation_launch *l = &b->spec->launch[i];
-        if (!l->dynamic && !l->view && !l->joined)
-            WEFT_TRY(prepare_launch(b, i));
+        if (l->dynamic || l->view || l->joined)
+            continue;
+        weft_arena_mark mark = weft_arena_get_mark(b->scratch);
+        WEFT_TRY(prepare_launch(b, i));
+        weft_arena_reset(b->scratch, mark);
     }
     return WEFT_ERR_OK;
 }
@@ -314,8 +323,7 @@ static bool use_bucket(build *b)
             bucket = &b->p->bucket[i];
     if (!bucket)
         return false;
-    weft_arena_mark mark = weft_arena_get_mark(b->spec->arena);
-    bool *has = weft_arena_array(b->spec->arena, b->p->n_value + 1, sizeof *has);
+    bool *has = weft_arena_array(b->scratch, b->p->n_value + 1, sizeof *has);
     bool sound = true;
     for (uint32_t i = 0; i < bucket->n_buffer && sound; i++) {
         const weft_bundle_buffer *f = &bucket->buffer[i];
@@ -336,7 +344,6 @@ static bool use_bucket(build *b)
     }
     for (uint32_t v = 1; v <= b->p->n_value; v++)
         sound = sound && (has[v] || value[v].place != WEFT_PLACE_ARENA);
-    weft_arena_reset(b->spec->arena, mark);
     return sound;
 }
 
@@ -370,9 +377,9 @@ static weft_err pack(build *b)
     const weft_bundle_program *p = b->p;
     weft_specialisation *spec = b->spec;
     size_t n_value, n = 0;
-    weft_block *fixed = weft_arena_array(spec->arena, p->n_value, sizeof *fixed);
+    weft_block *fixed = weft_arena_array(b->scratch, p->n_value, sizeof *fixed);
     weft_block *block =
-        weft_arena_array(spec->arena, (size_t)p->n_launch + p->n_output + 1, sizeof *block);
+        weft_arena_array(b->scratch, (size_t)p->n_launch + p->n_output + 1, sizeof *block);
     bool on_device = b->s->engine->driver->device_ops != NULL;
 
     WEFT_TRY(pack_values(b, fixed, &n_value));
@@ -444,67 +451,64 @@ void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
         return;
     if (spec->graph)
         s->engine->driver->device_ops->free_graph(s->engine, spec->graph);
-    for (uint32_t i = 0; i < s->program->n_launch; i++)
+    for (uint32_t i = 0; spec->launch && i < s->program->n_launch; i++)
         drop_launch(&spec->launch[i]);
     weft_arena_destroy(spec->arena);
     free(spec);
 }
 
+/* The arenas have a recovery point. */
+static weft_err fill(build *b, const int64_t *symbol)
+{
+    weft_specialisation *spec = b->spec;
+    const weft_bundle_program *p = b->p;
+    bool on_device = b->s->engine->driver->device_ops != NULL;
+
+    spec->launch = weft_arena_array(spec->arena, p->n_launch, sizeof *spec->launch);
+    spec->symbol = weft_arena_array(spec->arena, p->n_symbol, sizeof *symbol);
+    if (p->n_symbol)
+        memcpy(spec->symbol, symbol, p->n_symbol * sizeof *symbol);
+    spec->value = weft_arena_array(spec->arena, (size_t)p->n_value + 1, sizeof *spec->value);
+    spec->copy = weft_arena_array(spec->arena, p->n_output, sizeof *spec->copy);
+    b->first = weft_arena_array(b->scratch, (size_t)p->n_value + 1, sizeof *b->first);
+    b->last = weft_arena_array(b->scratch, (size_t)p->n_value + 1, sizeof *b->last);
+    if (on_device)
+        b->level = weft_arena_array(b->scratch, (size_t)p->n_launch + 1, sizeof *b->level);
+    WEFT_TRY(place_values(b));
+    WEFT_TRY(prepare_launches(b));
+    if (on_device)
+        weft_specialisation__place_device(b->s, spec);
+    WEFT_TRY(pack(b));
+    list_patches(b);
+    return WEFT_ERR_OK;
+}
+
 static weft_err build_specialisation(build *b, const int64_t *symbol)
 {
     jmp_buf env;
-    weft_specialisation *spec = b->spec;
-    weft_arena *arena = spec->arena;
-
+    weft_arena_guard(b->spec->arena, &env);
+    weft_arena_guard(b->scratch, &env);
     if (setjmp(env)) {
-        weft_arena_guard(arena, NULL);
+        weft_arena_guard(b->spec->arena, NULL);
         return WEFT_ERR_NOMEM;
     }
-    weft_arena_guard(arena, &env);
-    spec->symbol = weft_arena_array(arena, b->p->n_symbol, sizeof *symbol);
-    if (b->p->n_symbol)
-        memcpy(spec->symbol, symbol, b->p->n_symbol * sizeof *symbol);
-    spec->value = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *spec->value);
-    spec->copy = weft_arena_array(arena, b->p->n_output, sizeof *spec->copy);
-    b->first = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->first);
-    b->last = weft_arena_array(arena, (size_t)b->p->n_value + 1, sizeof *b->last);
-    if (b->s->engine->driver->device_ops)
-        b->level = weft_arena_array(arena, (size_t)b->p->n_launch + 1, sizeof *b->level);
-    weft_err err = place_values(b);
-    if (err == WEFT_ERR_OK)
-        err = prepare_launches(b);
-    if (err == WEFT_ERR_OK && b->s->engine->driver->device_ops)
-        weft_specialisation__place_device(b->s, spec);
-    if (err == WEFT_ERR_OK)
-        err = pack(b);
-    if (err == WEFT_ERR_OK)
-        list_patches(b);
-    weft_arena_guard(arena, NULL);
+    weft_err err = fill(b, symbol);
+    weft_arena_guard(b->spec->arena, NULL);
     return err;
 }
 
 weft_err weft_specialisation__make(weft_session *s, const int64_t *symbol, weft_diag *diag,
                                    weft_specialisation **out)
 {
-    jmp_buf env;
     weft_specialisation *spec = calloc(1, sizeof *spec);
     if (!spec)
         return WEFT_ERR_NOMEM;
-    spec->arena = weft_arena_create(0);
-    if (!spec->arena) {
-        free(spec);
-        return WEFT_ERR_NOMEM;
-    }
-    if (setjmp(env)) {
-        weft_arena_destroy(spec->arena);
-        free(spec);
-        return WEFT_ERR_NOMEM;
-    }
-    weft_arena_guard(spec->arena, &env);
-    spec->launch = weft_arena_array(spec->arena, s->program->n_launch, sizeof *spec->launch);
     spec->keep_nan = s->keep_nan;
+    spec->arena = weft_arena_create(0);
     build b = {.s = s, .p = s->program, .spec = spec, .diag = diag};
-    weft_err err = build_specialisation(&b, symbol);
+    b.scratch = weft_arena_create(0);
+    weft_err err = spec->arena && b.scratch ? build_specialisation(&b, symbol) : WEFT_ERR_NOMEM;
+    weft_arena_destroy(b.scratch);
     if (err != WEFT_ERR_OK) {
         weft_specialisation__destroy(s, spec);
         return err;

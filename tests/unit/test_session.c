@@ -286,6 +286,51 @@ static void test_session__shared_memory_counts_once(void **state)
     }
 }
 
+/* Launches that agree in all but their addresses have one kernel, in all sessions that share their
+ * memory; those by another weight have another. */
+static void test_session__equal_launches_share_a_kernel(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        world w;
+        init_world(&w);
+        int64_t d[2] = {3, 8}, wd[2] = {8, 8};
+        uint32_t in[2] = {add_input(&w, make_tensor(&w, WEFT_DTYPE_F32, 2, d))}, v[2];
+        for (int k = 0; k < 2; k++)
+            v[k] = add_weight(&w, make_tensor(&w, WEFT_DTYPE_F32, 2, wd));
+        for (int k = 0; k < 4; k++) {
+            in[1] = v[k / 2];
+            uint32_t y = add_value(&w, WEFT_DTYPE_F32, 0, 2, d);
+            add_launch(&w, WEFT_OP_MATMUL, (weft_attrs){0}, in, 2, y);
+            add_output(&w, y);
+        }
+        weft_engine_options options = {.threads = 1, .share_memory = shared};
+        weft_session *second = NULL;
+        weft_tensor got[4];
+        assert_int_equal(weft_engine_open_bundle(&w.bundle, &options, w.diag, &w.engine), 0);
+        assert_int_equal(weft_session_open(w.engine, "m", w.diag, &w.session), 0);
+        assert_int_equal(weft_session_open(w.engine, "m", w.diag, &second), 0);
+        for (int round = 0; round < 4; round++) {
+            weft_session *s = round % 2 ? second : w.session;
+            assert_int_equal(weft_session_run(s, w.in, 1, w.diag, got, 4), 0);
+            assert_int_equal(w.engine->kernels.n, shared ? 2 : 0);
+            for (int64_t i = 0; i < 4 * 24; i++) {
+                const float *a = w.in[0].data, *b = (const float *)w.weight[i / 48].data;
+                double sum = 0;
+                for (int64_t j = 0; j < 8; j++)
+                    sum += (double)a[i % 24 / 8 * 8 + j] * b[j * 8 + i % 8];
+                assert_true(fabs(sum - ((const float *)got[i / 24].data)[i % 24]) < 1e-5);
+            }
+        }
+        weft_session_close(second);
+        assert_int_equal(w.engine->kernels.n, shared ? 2 : 0);
+        weft_session_close(w.session);
+        w.session = NULL;
+        assert_int_equal(w.engine->kernels.n, 0);
+        finish_world(&w);
+    }
+}
+
 static void test_session__refuses_wrong_inputs(void **state)
 {
     (void)state;
@@ -343,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_session__joins_without_copies),
         cmocka_unit_test(test_session__memory_limit_holds),
         cmocka_unit_test(test_session__shared_memory_counts_once),
+        cmocka_unit_test(test_session__equal_launches_share_a_kernel),
         cmocka_unit_test(test_session__refuses_wrong_inputs),
         cmocka_unit_test(test_session__wrong_checksum_is_refused),
     };
