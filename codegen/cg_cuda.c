@@ -8,6 +8,7 @@
 #include "codegen/cuda/gen_int.h"
 
 #include "base/sm_limits.h"
+#include "ops/place.h"
 
 #include <string.h>
 
@@ -109,29 +110,49 @@ static bool has_data_dim(weft_module *m, const weft_ttype *t)
 /* Refuses types that no emitter supports. */
 static weft_err check_value(weft_cuda *cu, const char *what, uint32_t i, const weft_ttype *t)
 {
-    if (t && has_data_dim(cu->code->m, t))
+    if (has_data_dim(cu->code->m, t))
         return weft_cuda__unsup(cu,
                                 "only running tells the shape of %s %u; launches on a GPU are "
                                 "planned before",
                                 what, i);
-    if (t && weft_dtype_is_narrow((weft_dtype)t->dtype))
+    if (weft_dtype_is_narrow((weft_dtype)t->dtype))
         return weft_cuda__unsup(cu,
                                 "%s %u is of type %s, which GPUs do not run; cast it on the CPU",
                                 what, i, weft_dtype_name((weft_dtype)t->dtype));
-    if (t && t->layout != WEFT_LAYOUT_PLAIN)
-        return weft_cuda__unsup(cu, "%s %u has layout %s, kernels take plain ones", what, i,
-                                weft_layout_name((weft_layout)t->layout));
+    if (t->layout != WEFT_LAYOUT_PLAIN && t->layout != WEFT_LAYOUT_NHWC)
+        return weft_cuda__unsup(cu, "%s %u has layout %s, kernels take plain ones and nhwc", what,
+                                i, weft_layout_name((weft_layout)t->layout));
     return WEFT_ERR_OK;
+}
+
+/* An operand that is broadcast to channels innermost is one of them, or the same memory. */
+static weft_err check_spread(weft_cuda *cu, weft_node n, uint32_t i, const weft_ttype *t)
+{
+    weft_module *m = cu->code->m;
+    const weft_op *op = weft_node_opdef(m, n);
+    const weft_ttype *y = weft_val_ttype(m, weft_node_out(m, n, 0));
+    bool is_broadcast =
+        op->id == WEFT_OP_EW ||
+        (op->traits & WEFT_T_EPILOGUE && i >= weft_epilogue_first(op->id, weft_node_attrs(m, n)));
+    if (!is_broadcast || y->layout != WEFT_LAYOUT_NHWC || t->layout == WEFT_LAYOUT_NHWC ||
+        weft_place_is_one(t->dim, t->rank, y->rank))
+        return WEFT_ERR_OK;
+    return weft_cuda__unsup(cu, "operand %u is plain, and the result has layout nhwc", i);
 }
 
 static weft_err check_node(weft_cuda *cu, weft_node n)
 {
     weft_module *m = cu->code->m;
     cu->node = n;
-    for (uint32_t i = 0; i < weft_node_in_count(m, n); i++)
-        WEFT_TRY(check_value(cu, "operand", i, weft_cuda__in_type(cu, i)));
+    for (uint32_t i = 0; i < weft_node_in_count(m, n); i++) {
+        weft_val v = weft_node_in(m, n, i);
+        if (!v.i)
+            continue;
+        WEFT_TRY(check_value(cu, "operand", i, weft_val_ttype(m, v)));
+        WEFT_TRY(check_spread(cu, n, i, weft_val_ttype(m, v)));
+    }
     for (uint32_t i = 0; i < weft_node_out_count(m, n); i++)
-        WEFT_TRY(check_value(cu, "result", i, weft_cuda__out_type(cu, i)));
+        WEFT_TRY(check_value(cu, "result", i, weft_val_ttype(m, weft_node_out(m, n, i))));
     weft_attrs attrs = weft_node_attrs(m, n);
     for (uint32_t i = 0; i < attrs.n; i++)
         for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)

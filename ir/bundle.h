@@ -189,11 +189,12 @@ typedef enum weft_conv_flag {
     WEFT_CONV_TF32 = 2, /* f32 operands may be rounded to TF32 */
     WEFT_CONV_Z = 4,
     WEFT_CONV_BIAS = 8,
-    WEFT_CONV_FLAGS = 16
+    WEFT_CONV_LAST = 16, /* channels innermost: x, y, z [n, d, h, w, c], weights [m, d, h, w, c] */
+    WEFT_CONV_FLAGS = 32
 } weft_conv_flag;
 
-/* y = act(conv(x, w) + z + bias), all dense and row-major, accumulated in f32: bias has one element
- * for each channel of the result, z its shape. */
+/* y = act(conv(x, w) + z + bias), all dense, row-major unless LAST, accumulated in f32: bias has
+ * one element for each channel of the result, z its shape. */
 typedef struct weft_bundle_conv {
     weft_dtype dtype; /* f32, f16 or bf16, of all operands */
     uint32_t flags; /* weft_conv_flag; z and ReLU only with a bias, as cuDNN's kernels have them */

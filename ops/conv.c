@@ -19,11 +19,23 @@ static weft_err kernel_of(weft_infer_ctx *cx, const weft_ttype *w, int64_t *out)
     return WEFT_ERR_OK;
 }
 
+/* The type of weights as [m, c, k...]; with `trans_w` they are [m, k..., c]. */
+static weft_ttype weights_of(const weft_infer_ctx *cx, uint32_t iw)
+{
+    weft_ttype w = cx->in[iw].type;
+    if (weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_W, 0) != 0) {
+        memcpy(w.dim + 2, cx->in[iw].type.dim + 1, (w.rank - 2u) * sizeof w.dim[0]);
+        w.dim[1] = cx->in[iw].type.dim[w.rank - 1];
+    }
+    return w;
+}
+
 static weft_err infer_conv_dims(weft_infer_ctx *cx, uint32_t iw, weft_ttype *out)
 {
-    const weft_ttype *x = &cx->in[0].type, *w = &cx->in[iw].type;
+    const weft_ttype *x = &cx->in[0].type;
     WEFT_TRY(weft_infer__rank(cx, 0, 3, WEFT_RANK_MAX));
     WEFT_TRY(weft_infer__rank(cx, iw, x->rank, x->rank));
+    const weft_ttype like = weights_of(cx, iw), *w = &like;
     int64_t kernel[WEFT_RANK_MAX];
     weft_window win;
     WEFT_TRY(kernel_of(cx, w, kernel));

@@ -18,9 +18,9 @@ typedef struct plan {
     int64_t n_in, n_out, n_kernel; /* products of spatial dims */
 } plan;
 
-static weft_err fill_plan(weft_eval_ctx *cx, uint32_t iw, bool transposed, plan *p)
+static weft_err fill_plan(weft_eval_ctx *cx, const weft_tensor *w, bool transposed, plan *p)
 {
-    const weft_tensor *x = cx->in[0], *w = cx->in[iw], *out = &cx->out[0];
+    const weft_tensor *x = cx->in[0], *out = &cx->out[0];
     memset(p, 0, sizeof *p);
     if (x->rank < 3 || w->rank != x->rank || out->rank != x->rank)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "ranks do not fit");
@@ -145,19 +145,44 @@ static weft_err check_bias(weft_eval_ctx *cx, uint32_t in, const plan *p)
     return WEFT_ERR_OK;
 }
 
+/* Weights as [m, c, k...]; with `trans_w` the operand is [m, k..., c]. */
+static const weft_tensor *weights_of(weft_eval_ctx *cx)
+{
+    const weft_tensor *w = cx->in[1];
+    if (weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_W, 0) == 0 || w->rank < 3)
+        return w;
+    weft_tensor *to = weft_arena_alloc(cx->scratch, sizeof *to);
+    size_t size = weft_dtype_size(w->dtype), n = (size_t)weft_tensor_numel(w);
+    size_t c = (size_t)w->dim[w->rank - 1], taps = 1;
+    char *data = weft_arena_array(cx->scratch, n + 1, size);
+    *to = *w;
+    to->data = data;
+    to->dim[1] = w->dim[w->rank - 1];
+    for (int32_t i = 2; i < w->rank; i++) {
+        to->dim[i] = w->dim[i - 1];
+        taps *= (size_t)w->dim[i - 1];
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t at = i / (taps * c) * taps * c + i % c * taps + i / c % taps;
+        memcpy(data + at * size, (const char *)w->data + i * size, size);
+    }
+    return to;
+}
+
 weft_err weft_eval_conv(weft_eval_ctx *cx)
 {
     plan p;
-    WEFT_TRY(fill_plan(cx, 1, false, &p));
+    const weft_tensor *w = weights_of(cx);
+    WEFT_TRY(fill_plan(cx, w, false, &p));
     WEFT_TRY(check_bias(cx, 2, &p));
     const weft_tensor *bias = weft_eval__in(cx, 2), *out = &cx->out[0];
     weft_tensor acc = accumulator(cx);
     if (acc.dtype == WEFT_DTYPE_F64) {
-        conv_f64(cx, &p, weft_eval__f64(cx, cx->in[0]), weft_eval__f64(cx, cx->in[1]), acc.data);
+        conv_f64(cx, &p, weft_eval__f64(cx, cx->in[0]), weft_eval__f64(cx, w), acc.data);
         if (bias != NULL)
             bias_f64(&p, weft_eval__f64(cx, bias), acc.data);
     } else {
-        conv_f32(cx, &p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, cx->in[1]), acc.data);
+        conv_f32(cx, &p, weft_eval__f32(cx, cx->in[0]), weft_eval__f32(cx, w), acc.data);
         if (bias != NULL)
             bias_f32(&p, weft_eval__f32(cx, bias), acc.data);
     }
@@ -194,7 +219,7 @@ static weft_err eval_centered(weft_eval_ctx *cx, uint32_t iw, uint32_t x_zero, u
                               plan *p, int64_t **out)
 {
     const uint64_t *x, *w;
-    WEFT_TRY(fill_plan(cx, iw, false, p));
+    WEFT_TRY(fill_plan(cx, cx->in[iw], false, p));
     WEFT_TRY(center(cx, 0, x_zero, &x));
     WEFT_TRY(center(cx, iw, w_zero, &w));
     size_t n = (size_t)weft_tensor_numel(&cx->out[0]);
@@ -287,7 +312,7 @@ static void transposed_padding(weft_eval_ctx *cx, plan *p)
 weft_err weft_eval_conv_transpose(weft_eval_ctx *cx)
 {
     plan p;
-    WEFT_TRY(fill_plan(cx, 1, true, &p));
+    WEFT_TRY(fill_plan(cx, cx->in[1], true, &p));
     WEFT_TRY(check_bias(cx, 2, &p));
     transposed_padding(cx, &p);
     const weft_tensor *bias = weft_eval__in(cx, 2), *out = &cx->out[0];

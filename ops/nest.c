@@ -81,8 +81,9 @@ static void read_conv(const weft_work_ctx *cx, const weft_work_operand *w, weft_
     double stride[WEFT_RANK_MAX] = {0}, pad[WEFT_RANK_MAX] = {0};
     int64_t taps[WEFT_RANK_MAX];
     weft_window win;
+    uint32_t first = weft_attrs_int(cx->attrs, WEFT_ATTR_TRANS_W, 0) != 0 ? 1 : 2;
     for (uint32_t i = 0; i < n; i++)
-        taps[i] = i + 2 < w->rank ? w->dim[i + 2] : 1;
+        taps[i] = i + 2 < w->rank ? w->dim[i + first] : 1;
     bool known = weft_window__read(cx->attrs, n, taps, &win) == NULL;
     for (uint32_t i = 0; i < n; i++) {
         in[i] = dim_at(x, i + 2);

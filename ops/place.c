@@ -28,12 +28,34 @@ typedef struct joint {
 
 /* -- Launches ------------------------------------------------------------------------------- */
 
+bool weft_place_is_one(const weft_dim *dim, int32_t n_dim, int32_t rank)
+{
+    bool one_channel = true, one_pixel = true;
+    for (int32_t i = 0; i < n_dim; i++) {
+        int32_t axis = rank - n_dim + i;
+        one_channel = one_channel && (axis != 1 || dim[i] == 1);
+        one_pixel = one_pixel && (axis < 2 || dim[i] == 1);
+    }
+    return one_channel || one_pixel;
+}
+
+/* Whether a reorder leaves everything where it is. */
+static bool keeps_order(const weft_place_value *a, const weft_place_value *b)
+{
+    return weft_layout_block(a->layout) == 1 && weft_layout_block(b->layout) == 1 && a->rank >= 3 &&
+           a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0 &&
+           weft_place_is_one(a->dim, a->rank, a->rank);
+}
+
 static bool is_view(const weft_place_value *value, const weft_place_launch *l)
 {
-    if (!(weft_op_get(l->op)->traits & WEFT_T_VIEW) || l->n_in == 0 || l->n_out != 1 || !l->in[0] ||
-        !l->out[0])
+    bool reorder = l->op == WEFT_OP_REORDER;
+    if ((!reorder && !(weft_op_get(l->op)->traits & WEFT_T_VIEW)) || l->n_in == 0 ||
+        l->n_out != 1 || !l->in[0] || !l->out[0])
         return false;
     const weft_place_value *in = &value[l->in[0]], *out = &value[l->out[0]];
+    if (reorder)
+        return in->bytes == out->bytes && keeps_order(in, out);
     return in->layout == out->layout && in->bytes == out->bytes && in->dtype == out->dtype &&
            (in->layout == WEFT_LAYOUT_PLAIN ||
             (in->rank == out->rank && memcmp(in->dim, out->dim, sizeof in->dim) == 0));

@@ -23,9 +23,8 @@
  *     WINOGRAD_MIN_CHANNELS weights per tap: about 2x faster; slower only on small maps with few
  * channels. Differences are about 1e-6 of the scale. A table of tuned algorithms (weft compile
  * --tune) overrides the winograd rule. O(nodes). */
-#include "passes/match.h"
+#include "passes/layouts.h"
 
-#include "base/map.h"
 #include "ops/place.h"
 
 #include <string.h>
@@ -34,78 +33,31 @@ enum { WINOGRAD_MIN_SIZE = 12, WINOGRAD_MIN_CHANNELS = 65536, LONE_FLOPS_PER_BYT
 
 typedef struct chooser {
     weft_passctx *cx;
+    weft_layouts to;
     weft_graph *g;
     weft_module *m;
     weft_layout blocked;
     int64_t block;
-    weft_map *reordered; /* value and layout -> value in that layout */
-    bool changed;
 } chooser;
 
 static weft_layout layout_of(const chooser *c, weft_val v)
 {
-    return (weft_layout)weft_val_ttype(c->m, v)->layout;
-}
-
-static weft_type with_layout(const chooser *c, weft_val v, weft_layout layout)
-{
-    weft_ttype type = *weft_val_ttype(c->m, v);
-    type.layout = (uint8_t)layout;
-    return weft_type_intern(c->m, &type);
-}
-
-/* `v` in the layout given; inserts a reorder before `user` if needed. */
-static weft_val in_layout(chooser *c, weft_node user, weft_val v, weft_layout want)
-{
-    if (layout_of(c, v) == want)
-        return v;
-    uint64_t key = (uint64_t)v.i << 8 | (uint64_t)want, found = 0;
-    if (weft_map_get(c->reordered, key, &found))
-        return (weft_val){(uint32_t)found};
-    weft_type type = with_layout(c, v, want);
-    weft_attr attr = WEFT_ATTR_OF_STR(LAYOUT, weft_layout_name(want));
-    weft_node_spec spec = {.op = WEFT_OP_REORDER,
-                           .in = &v,
-                           .n_in = 1,
-                           .out = &type,
-                           .n_out = 1,
-                           .attr = &attr,
-                           .n_attr = 1,
-                           .loc = weft_node_loc(c->m, user)};
-    weft_node n = weft_node_insert_before(c->g, user, &spec);
-    weft_val out = weft_node_out(c->m, n, 0);
-    weft_map_put(c->reordered, key, out.i);
-    /* The operand of the reorder is the value in its other layout. */
-    weft_map_put(c->reordered, (uint64_t)out.i << 8 | (uint64_t)layout_of(c, v), v.i);
-    c->changed = true;
-    return out;
+    return weft_layouts__layout_of(&c->to, v);
 }
 
 static void ask_operand(chooser *c, weft_node n, uint32_t i, weft_layout want)
 {
-    weft_val v = weft_node_in(c->m, n, i);
-    if (v.i && layout_of(c, v) != want)
-        weft_node_set_in(c->m, n, i, in_layout(c, n, v, want));
+    weft_layouts__ask(&c->to, n, i, want);
 }
 
-/* Sets the result's layout, and the attribute if it differs from that of operand 0. */
 static void give_result(chooser *c, weft_node n, weft_layout layout)
 {
-    weft_val y = weft_node_out(c->m, n, 0);
-    if (layout_of(c, y) != layout) {
-        weft_val_set_type(c->m, y, with_layout(c, y, layout));
-        c->changed = true;
-    }
-    if (layout_of(c, weft_node_in(c->m, n, 0)) != layout)
-        weft_node_set_attr(c->m, n, &WEFT_ATTR_OF_STR(LAYOUT, weft_layout_name(layout)));
-    else
-        weft_node_drop_attr(c->m, n, WEFT_ATTR_LAYOUT);
+    weft_layouts__give(&c->to, n, layout);
 }
 
 static void ask_plain(chooser *c, weft_node n)
 {
-    for (uint32_t i = 0; i < weft_node_in_count(c->m, n); i++)
-        ask_operand(c, n, i, WEFT_LAYOUT_PLAIN);
+    weft_layouts__ask_plain(&c->to, n);
 }
 
 /* -- Convolutions --------------------------------------------------------------------------- */
@@ -166,11 +118,20 @@ static bool takes_images(const weft_module *m, weft_node n)
            axis == 0;
 }
 
+/* Whether choose_node can give the node blocks. */
 static bool takes_blocks(const weft_module *m, weft_node n)
 {
-    return weft_node_opdef(m, n)->traits & WEFT_T_LAYOUT &&
-           weft_node_op(m, n) != WEFT_OP_TRANSPOSE &&
-           (weft_node_op(m, n) != WEFT_OP_SLICE || takes_images(m, n));
+    switch (weft_node_op(m, n)) {
+    case WEFT_OP_TRANSPOSE:
+    case WEFT_OP_SPLIT:
+    case WEFT_OP_PAD:
+    case WEFT_OP_RESIZE:
+        return false;
+    case WEFT_OP_SLICE:
+        return takes_images(m, n);
+    default:
+        return weft_node_opdef(m, n)->traits & WEFT_T_LAYOUT;
+    }
 }
 
 /* A small convolution between plain values: two reorders cost more than blocks gain. oneDNN's
@@ -216,12 +177,6 @@ static const char *choose_algo(const chooser *c, weft_node n, const conv_shape *
     return fits && gains ? "winograd" : "direct";
 }
 
-static bool is_full_shape(const chooser *c, weft_val v, weft_val like)
-{
-    const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
-    return a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
-}
-
 static void choose_conv(chooser *c, weft_node n)
 {
     conv_shape s;
@@ -236,7 +191,8 @@ static void choose_conv(chooser *c, weft_node n)
     for (uint32_t i = 3; i < weft_node_in_count(c->m, n); i++) {
         weft_val v = weft_node_in(c->m, n, i);
         if (v.i)
-            ask_operand(c, n, i, is_full_shape(c, v, y) ? c->blocked : WEFT_LAYOUT_PLAIN);
+            ask_operand(c, n, i,
+                        weft_layouts__is_full(&c->to, v, y) ? c->blocked : WEFT_LAYOUT_PLAIN);
     }
     give_result(c, n, c->blocked);
     if (s.is_2d)
@@ -257,7 +213,8 @@ static void choose_qlinear(chooser *c, weft_node n)
     for (uint32_t i = WEFT_QLINEAR_OPERANDS; i < weft_node_in_count(c->m, n); i++) {
         weft_val v = weft_node_in(c->m, n, i);
         if (v.i)
-            ask_operand(c, n, i, is_full_shape(c, v, y) ? WEFT_LAYOUT_NHWC : WEFT_LAYOUT_PLAIN);
+            ask_operand(c, n, i,
+                        weft_layouts__is_full(&c->to, v, y) ? WEFT_LAYOUT_NHWC : WEFT_LAYOUT_PLAIN);
     }
     give_result(c, n, WEFT_LAYOUT_NHWC);
 }
@@ -276,18 +233,6 @@ static bool is_per_channel(const chooser *c, weft_val v, weft_val like)
     return layout_of(c, v) == WEFT_LAYOUT_PLAIN;
 }
 
-/* One element per image and channel ([n, c, 1, 1]), as in squeeze-and-excite. */
-static bool is_gate(const chooser *c, weft_val v, weft_val like)
-{
-    const weft_ttype *a = weft_val_ttype(c->m, v), *b = weft_val_ttype(c->m, like);
-    if (a->rank != b->rank || a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1])
-        return false;
-    for (uint32_t i = 2; i < a->rank; i++)
-        if (a->dim[i] != 1)
-            return false;
-    return true;
-}
-
 static void choose_ew(chooser *c, weft_node n)
 {
     weft_val y = weft_node_out(c->m, n, 0);
@@ -296,12 +241,12 @@ static void choose_ew(chooser *c, weft_node n)
     weft_layout layout = c->blocked; /* of the first operand that is not plain */
     for (uint32_t i = 0; i < n_in; i++) {
         weft_val v = weft_node_in(c->m, n, i);
-        if (is_full_shape(c, v, y)) {
+        if (weft_layouts__is_full(&c->to, v, y)) {
             if (layout_of(c, v) != WEFT_LAYOUT_PLAIN && blocked++ == 0)
                 layout = layout_of(c, v);
             plain += layout_of(c, v) == WEFT_LAYOUT_PLAIN;
         } else
-            fits = fits && (is_gate(c, v, y) || is_per_channel(c, v, y));
+            fits = fits && (weft_layouts__is_gate(&c->to, v, y) || is_per_channel(c, v, y));
     }
     if (!fits || blocked == 0 || plain > blocked) {
         ask_plain(c, n);
@@ -309,7 +254,7 @@ static void choose_ew(chooser *c, weft_node n)
     }
     for (uint32_t i = 0; i < n_in; i++) {
         weft_val v = weft_node_in(c->m, n, i);
-        if (is_full_shape(c, v, y) || is_gate(c, v, y))
+        if (weft_layouts__is_full(&c->to, v, y) || weft_layouts__is_gate(&c->to, v, y))
             ask_operand(c, n, i, layout);
     }
     give_result(c, n, layout);
@@ -376,20 +321,6 @@ static void choose_pool(chooser *c, weft_node n)
         give_result(c, n, global ? WEFT_LAYOUT_PLAIN : layout);
 }
 
-/* Whether the permutation moves dim 1 to the end, or with `back` the last dim to place 1. */
-static bool moves_channels(const weft_module *m, weft_node n, bool back)
-{
-    uint32_t rank = 0, last;
-    const int64_t *perm = weft_attrs_ints(weft_node_attrs(m, n), WEFT_ATTR_PERM, &rank);
-    if (!perm || rank < 3 || perm[0] != 0)
-        return false;
-    last = rank - 1;
-    for (uint32_t i = 1; i < rank; i++)
-        if (perm[i] != (back ? i == 1 ? last : i - 1 : i == last ? 1 : i + 1))
-            return false;
-    return true;
-}
-
 static bool has_whole_blocks(const chooser *c, weft_val v)
 {
     const weft_ttype *t = weft_val_ttype(c->m, v);
@@ -414,12 +345,13 @@ static bool wants_reorder(const chooser *c, weft_node user, weft_val v)
 static void choose_transpose(chooser *c, weft_node n)
 {
     weft_val x = weft_node_in(c->m, n, 0), y = weft_node_out(c->m, n, 0);
-    if (layout_of(c, x) == c->blocked && moves_channels(c->m, n, false) && has_whole_blocks(c, x)) {
+    if (layout_of(c, x) == c->blocked && weft_layouts__moves_channels(c->m, n, false) &&
+        has_whole_blocks(c, x)) {
         give_result(c, n, WEFT_LAYOUT_PLAIN);
         return;
     }
     ask_plain(c, n);
-    if (!moves_channels(c->m, n, true) || !has_whole_blocks(c, y))
+    if (!weft_layouts__moves_channels(c->m, n, true) || !has_whole_blocks(c, y))
         return;
     WEFT_FOREACH_USE (c->m, y, use)
         if (wants_reorder(c, use.node, y)) {
@@ -471,43 +403,22 @@ static void choose_node(chooser *c, weft_node n)
     }
 }
 
-/* Outputs are plain: a reorder behind the last node. */
-static void finish_outputs(chooser *c)
-{
-    for (uint32_t i = 0; i < weft_graph_output_count(c->g); i++) {
-        weft_val v = weft_graph_output(c->g, i);
-        if (layout_of(c, v) == WEFT_LAYOUT_PLAIN)
-            continue;
-        weft_attr attr = WEFT_ATTR_OF_STR(LAYOUT, weft_layout_name(WEFT_LAYOUT_PLAIN));
-        weft_type type = with_layout(c, v, WEFT_LAYOUT_PLAIN);
-        weft_node_spec spec = {.op = WEFT_OP_REORDER,
-                               .in = &v,
-                               .n_in = 1,
-                               .out = &type,
-                               .n_out = 1,
-                               .attr = &attr,
-                               .n_attr = 1};
-        weft_node n = weft_node_append(c->g, &spec);
-        weft_graph_set_output(c->g, i, weft_node_out(c->m, n, 0));
-        c->changed = true;
-    }
-}
-
 static weft_err run(weft_passctx *cx, weft_module *m, bool *changed)
 {
     const char *target = cx->options->target ? cx->options->target : "cpu";
     weft_layout blocked = strcmp(target, "cpu:avx2") == 0 ? WEFT_LAYOUT_C8 : WEFT_LAYOUT_C16;
     for (uint32_t i = 0; i < weft_graph_count(m); i++) {
+        weft_graph *g = weft_graph_at(m, i);
         chooser c = {.cx = cx,
-                     .g = weft_graph_at(m, i),
+                     .to = weft_layouts__start(cx, g),
+                     .g = g,
                      .m = m,
                      .blocked = blocked,
-                     .block = weft_layout_block(blocked),
-                     .reordered = weft_map_create(cx->scratch)};
+                     .block = weft_layout_block(blocked)};
         WEFT_FOREACH_NODE (m, c.g, n)
             choose_node(&c, n);
-        finish_outputs(&c);
-        *changed |= c.changed;
+        weft_layouts__finish(&c.to);
+        *changed |= c.to.changed;
     }
     return WEFT_ERR_OK;
 }

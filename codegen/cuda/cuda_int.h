@@ -50,9 +50,21 @@ weft_arena *weft_cuda__arena(const weft_cuda *cu);
 weft_diag *weft_cuda__diag(const weft_cuda *cu);
 weft_node weft_cuda__node(const weft_cuda *cu);
 weft_attrs weft_cuda__attrs(const weft_cuda *cu);
-/* Type of operand or result i; NULL if the operand is omitted or the result is unused. */
+/* Type of operand or result i; NULL if the operand is omitted or the result is unused. Dims are in
+ * the order of memory: in layout nhwc the channels, dim 1 of the operator, are the last dim. */
 const weft_ttype *weft_cuda__in_type(const weft_cuda *cu, uint32_t i);
 const weft_ttype *weft_cuda__out_type(const weft_cuda *cu, uint32_t i);
+/* Whether operand `in` and result 0 have layout nhwc. */
+bool weft_cuda__is_last(const weft_cuda *cu, uint32_t in);
+bool weft_cuda__gives_last(const weft_cuda *cu);
+/* The type of an operand that is broadcast to result 0, as an operand of the order of the result's
+ * memory. A plain one is in this order, too: the layout's rule is that it has one channel, or one
+ * element for each channel of an image. */
+const weft_ttype *weft_cuda__spread_type(const weft_cuda *cu, uint32_t i);
+/* The dim of in_type(0), of rank `rank`, that is the operator's dim `axis` (negative: from the
+ * last).
+ */
+uint32_t weft_cuda__memory_axis(const weft_cuda *cu, int64_t axis, uint32_t rank);
 /* Whether GEMMs of f32 may round their operands to TF32 (--precision tf32). */
 bool weft_cuda__tf32(const weft_cuda *cu);
 /* Whether operand i is a weight, so that its elements are known at compile time. */
@@ -126,7 +138,7 @@ weft_buf *weft_cuda__body(weft_cuda_kernel *k); /* statements of the function */
 void weft_cuda__launch(weft_cuda_kernel *k, weft_dim gx, weft_dim gy, weft_dim gz,
                        uint32_t dynamic_shared_bytes);
 
-/* Attribute `axis` of an operand of rank `rank`, counted from the first dim. */
+/* Attribute `axis` of an operand of rank `rank`, as a dim of its memory. */
 uint32_t weft_cuda__axis(const weft_cuda *cu, int64_t otherwise, uint32_t rank);
 /* Begins a body in which each thread computes one of dim[0] * ... * dim[n - 1] elements: "at" is
  * the linear index of the element; threads without an element return. Launch the kernel with

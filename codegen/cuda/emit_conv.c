@@ -1,7 +1,8 @@
 /* Emits convolutions. cuDNN computes all but depthwise ones, where the runtime finds it and it has
  * a plan: conv(x, w) [+ bias], or [+ residual] + bias [+ ReLU], the epilogues that it has compiled
- * kernels for. Of other epilogues it does the bias, and a pass over the result the rest. Otherwise
- * one of these runs, in order of preference:
+ * kernels for. Of other epilogues it does the bias, and a pass over the result the rest. With
+ * channels innermost, windows of one pixel are products (emit_gemm.c), and emit_conv_last.c has the
+ * kernels that run without cuDNN. With planes of pixels one of these runs, in order of preference:
  *
  * - conv_depthwise: one input channel per group, at most two spatial dims, small kernels. A thread
  *   computes several neighbouring pixels of a row.
@@ -9,14 +10,15 @@
  * vectors. One GEMM per image.
  * - conv: all others, as implicit GEMM over the windows of all images.
  *
- * All three apply bias and epilogue. cuBLASLt is not used, because its bias is along the other
- * dimension of the GEMM. A deep GEMM with few blocks is split along the depth (emit_tile.c). */
+ * All three apply bias and epilogue. cuBLASLt is not used for planes, because its bias is along the
+ * other dimension of the GEMM. A deep GEMM with few blocks is split along the depth (emit_tile.c).
+ */
 #include "codegen/cuda/cuda_conv_int.h"
 #include "codegen/cuda/cuda_gemm_int.h"
 
 #include <string.h>
 
-enum { AREA_MAX = 64, DEPTHWISE_THREADS = 128, DEPTHWISE_EACH = 4 };
+enum { DEPTHWISE_THREADS = 128, DEPTHWISE_EACH = 4 };
 
 typedef weft_cuda_conv problem;
 
@@ -28,40 +30,27 @@ static weft_err read_problem(weft_cuda *cu, bool transposed, problem *p)
     return weft_cuda__read_conv(cu, 1, transposed, p);
 }
 
-static bool has_bias(weft_cuda *cu)
-{
-    return weft_cuda__in_type(cu, 2) != NULL;
-}
-
 /* Elements that a kernel copies at once, and drivers align weights to more; the most channels that
  * it reads at once, and one more. */
 enum { GROUP = 8, NEAR_CHANNELS = 17 };
 
 /* -- Kernels ----------------------------------------------------------------------------------- */
 
-static void add_operands(weft_cuda_kernel *k, const problem *p)
-{
-    weft_cuda__include(k, "conv.cuh");
-    weft_cuda__in(k, "x", 0);
-    weft_cuda__in(k, "w", 1);
-    if (has_bias(weft_cuda__of(k)))
-        weft_cuda__in(k, "bias", 2);
-    else
-        weft_buf_printf(weft_cuda__body(k), "    const %s *bias = 0;\n", weft_dtype_name(p->dtype));
-}
-
 /* A pass over the result: the epilogue. */
 static weft_err emit_pass(weft_cuda *cu, const problem *p)
 {
     enum { THREADS = 256, EACH = 4 };
     const char *post;
-    weft_cuda_kernel *k = weft_cuda__kernel(cu, "finish_planes", THREADS);
+    const char *name = p->last ? "finish_rows" : "finish_planes", *pixels = "";
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, name, THREADS);
     weft_cuda__include(k, "conv.cuh");
     weft_cuda__out(k, "y", 0);
     const char *n = weft_cuda__number(k, weft_cuda__numel(cu, weft_cuda__out_type(cu, 0)));
-    const char *pixels = weft_cuda__number(k, p->pixels);
-    WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
-    weft_buf_printf(weft_cuda__body(k), "    finish_planes(y, %s, %s, %lld, %s);\n", n, pixels,
+    if (!p->last)
+        pixels = weft_arena_printf(weft_cuda__arena(cu), "%s, ", weft_cuda__number(k, p->pixels));
+    WEFT_TRY(
+        weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, p->last ? -1 : 1, 1, 1, UINT32_MAX, &post));
+    weft_buf_printf(weft_cuda__body(k), "    %s(y, %s, %s%lld, %s);\n", name, n, pixels,
                     (long long)(p->group * p->m), post);
     weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
     weft_cuda__launch(k, weft_cuda__ceil_div(cu, all, THREADS * EACH), 1, 1, 0);
@@ -73,7 +62,8 @@ static weft_err emit_library(weft_cuda *cu, const problem *p)
 {
     weft_cuda_tail tail;
     weft_bundle_conv c = {.dtype = p->dtype,
-                          .flags = has_bias(cu) ? WEFT_CONV_BIAS : 0,
+                          .flags = (weft_cuda__has_bias(cu) ? WEFT_CONV_BIAS : 0) |
+                                   (p->last ? WEFT_CONV_LAST : 0),
                           .dim = {[WEFT_CONV_IMAGES] = p->images,
                                   [WEFT_CONV_CHANNELS] = p->c * p->group,
                                   [WEFT_CONV_FEATURES] = p->m * p->group,
@@ -81,7 +71,7 @@ static weft_err emit_library(weft_cuda *cu, const problem *p)
                           .x = weft_cuda__at_in(0, 0),
                           .w = weft_cuda__at_in(1, 0),
                           .y = weft_cuda__at_out(0, 0)};
-    if (has_bias(cu))
+    if (weft_cuda__has_bias(cu))
         c.bias = weft_cuda__at_in(2, 0);
     for (uint32_t i = 0; i < WEFT_CUDA_SPATIAL; i++) {
         c.dim[WEFT_CONV_IN + i] = p->in[i];
@@ -93,7 +83,8 @@ static weft_err emit_library(weft_cuda *cu, const problem *p)
     }
     WEFT_TRY(weft_cuda__read_tail(cu, true, &tail));
     bool none = tail.residual == UINT32_MAX && tail.act == WEFT_GEMM_ACT_NONE;
-    bool fused = tail.is_all && (none || has_bias(cu)) && tail.act != WEFT_GEMM_ACT_GELU_TANH;
+    bool fused =
+        tail.is_all && (none || weft_cuda__has_bias(cu)) && tail.act != WEFT_GEMM_ACT_GELU_TANH;
     if (fused && tail.residual != UINT32_MAX) {
         c.flags |= WEFT_CONV_Z;
         c.z = weft_cuda__at_in(tail.residual, 0);
@@ -117,12 +108,12 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
     weft_cuda_tiled tiled =
         weft_cuda__begin_tiled(cu, v, t, weft_arena_printf(arena, "%s_%s", fn, type));
     weft_cuda_kernel *k = tiled.kernel;
-    add_operands(k, p);
+    weft_cuda__add_conv_operands(k, p);
     weft_cuda__add_result(&tiled);
     weft_cuda__print_conv(k, p, true);
     if (v->parts == 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
-    bool biased = has_bias(cu) && v->parts == 1;
+    bool biased = weft_cuda__has_bias(cu) && v->parts == 1;
     weft_dim depth = weft_cuda__mul(cu, p->c, p->kernel[0] * p->kernel[1] * p->kernel[2]);
     weft_dim plane = weft_cuda__mul(cu, weft_cuda__mul(cu, p->in[0], p->in[1]), p->in[2]);
     int64_t least, most;
@@ -133,20 +124,14 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
         weft_cuda__body(k), "    %s<%s, %s, %u, %s, %s>(x, w, %s%s%s, y + %s, s, %s);\n", fn, type,
         weft_cuda__tile_text(cu, t), v->each, eights ? "true" : "false", near ? "true" : "false",
         biased ? "" : "(const ", biased ? "bias" : type, biased ? "" : " *)0", tiled.first, post);
-    return weft_cuda__end_tiled(&tiled, 1, has_bias(cu), 1, 1, UINT32_MAX);
-}
-
-static bool is_depthwise(const problem *p)
-{
-    return p->c == 1 && p->group > 1 && p->kernel[0] == 1 && p->in[0] == 1 && p->out[0] == 1 &&
-           p->kernel[1] * p->kernel[2] <= AREA_MAX && p->stride[2] <= 4 && p->dilation[2] <= 4;
+    return weft_cuda__end_tiled(&tiled, 1, weft_cuda__has_bias(cu), 1, 1, UINT32_MAX);
 }
 
 static weft_err emit_depthwise(weft_cuda *cu, const problem *p)
 {
     const char *post;
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_depthwise", DEPTHWISE_THREADS);
-    add_operands(k, p);
+    weft_cuda__add_conv_operands(k, p);
     weft_cuda__out(k, "y", 0);
     weft_cuda__print_conv(k, p, false);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
@@ -174,10 +159,17 @@ weft_err weft_cuda_emit_conv(weft_cuda *cu, weft_node n)
     (void)n;
     problem p = {0};
     WEFT_TRY(read_problem(cu, false, &p));
-    if (is_depthwise(&p))
-        return emit_depthwise(cu, &p);
+    if (weft_cuda__is_depthwise(&p))
+        return p.last ? weft_cuda__emit_conv_last(cu, &p) : emit_depthwise(cu, &p);
+    if (weft_cuda__is_product(&p))
+        return weft_cuda__emit_pixels(cu, &p);
     WEFT_TRY(emit_library(cu, &p));
     uint32_t first = weft_cuda__command_count(cu);
+    if (p.last) {
+        WEFT_TRY(weft_cuda__emit_conv_last(cu, &p));
+        weft_cuda__depends(cu, first, WEFT_COMMAND_INSTEAD);
+        return WEFT_ERR_OK;
+    }
     bool pointwise = is_pointwise(&p);
     p.columns = pointwise ? p.pixels : weft_cuda__mul(cu, p.pixels, p.images);
     weft_dim batch = pointwise ? weft_cuda__mul(cu, p.images, p.group) : p.group;
@@ -203,7 +195,7 @@ weft_err weft_cuda_emit_conv_transpose(weft_cuda *cu, weft_node n)
         return weft_cuda__unsup(cu, "output_shape");
     WEFT_TRY(read_problem(cu, true, &p));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_transposed", THREADS);
-    add_operands(k, &p);
+    weft_cuda__add_conv_operands(k, &p);
     weft_cuda__out(k, "y", 0);
     weft_cuda__print_conv(k, &p, false);
     weft_buf_puts(weft_cuda__body(k), "    conv_transposed(x, w, bias, y, s);\n");

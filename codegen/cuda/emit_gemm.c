@@ -21,8 +21,12 @@
  * Some of the library's algorithms support epilogues of f16 and bf16 only for rows of a multiple of
  * 16 bytes. If the row length may be another, the pass over the result is emitted as a fallback.
  *
+ * A convolution whose windows are single pixels, with channels innermost, is the product of the
+ * pixels with the weights.
+ *
  * If the right factor is one matrix for the whole batch, the batch dims are joined with the rows.
  */
+#include "codegen/cuda/cuda_conv_int.h"
 #include "codegen/cuda/cuda_gemm_int.h"
 
 #include <string.h>
@@ -437,6 +441,19 @@ static weft_err emit_gemm(weft_cuda *cu, problem *p)
         return weft_cuda__unsup(cu, "a GEMM of %s", weft_dtype_name(p->dtype));
     }
     return emit_own(cu, p);
+}
+
+weft_err weft_cuda__emit_pixels(weft_cuda *cu, const weft_cuda_conv *p)
+{
+    problem product = {.dtype = p->dtype,
+                       .m = weft_cuda__mul(cu, p->images, p->pixels),
+                       .n = p->m,
+                       .k = p->c,
+                       .trans_b = true,
+                       .addend = weft_cuda__has_bias(cu) ? 2 : UINT32_MAX,
+                       .alpha = 1,
+                       .beta = 1};
+    return emit_gemm(cu, &product);
 }
 
 weft_err weft_cuda_emit_matmul(weft_cuda *cu, weft_node n)

@@ -221,21 +221,46 @@ static weft_err emit_view(weft_cuda *cu, const view *v, uint32_t result)
 
 /* -- Operators --------------------------------------------------------------------------------- */
 
-weft_err weft_cuda_emit_transpose(weft_cuda *cu, weft_node n)
+/* The operator's dim that is dim i of the result's memory. */
+static uint32_t dim_of_result(const weft_cuda *cu, uint32_t i, uint32_t rank)
 {
-    (void)n;
+    if (!weft_cuda__gives_last(cu) || i == 0)
+        return i;
+    return i + 1 == rank ? 1 : i + 1;
+}
+
+/* Dim i of the operator's result is dim from[i] of its operand. */
+static weft_err emit_permuted(weft_cuda *cu, const int64_t *from)
+{
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
     weft_dim stride[WEFT_RANK_MAX];
-    uint32_t n_perm;
-    const int64_t *perm = weft_attrs_ints(weft_cuda__attrs(cu), WEFT_ATTR_PERM, &n_perm);
     view v = {0};
     weft_cuda__strides(cu, x, stride);
     for (uint32_t i = 0; i < x->rank; i++) {
-        int64_t from = perm ? perm[i] : (int64_t)x->rank - 1 - i;
-        from += from < 0 ? x->rank : 0;
-        add_dim(cu, &v, x->dim[from], stride[from]);
+        uint32_t at = weft_cuda__memory_axis(cu, from[dim_of_result(cu, i, x->rank)], x->rank);
+        add_dim(cu, &v, x->dim[at], stride[at]);
     }
     return emit_view(cu, &v, 0);
+}
+
+weft_err weft_cuda_emit_transpose(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    uint32_t rank = weft_cuda__in_type(cu, 0)->rank, n_perm;
+    int64_t from[WEFT_RANK_MAX];
+    const int64_t *perm = weft_attrs_ints(weft_cuda__attrs(cu), WEFT_ATTR_PERM, &n_perm);
+    for (uint32_t i = 0; i < rank; i++)
+        from[i] = perm ? perm[i] : (int64_t)rank - 1 - i;
+    return emit_permuted(cu, from);
+}
+
+weft_err weft_cuda_emit_reorder(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    int64_t from[WEFT_RANK_MAX];
+    for (uint32_t i = 0; i < WEFT_RANK_MAX; i++)
+        from[i] = i;
+    return emit_permuted(cu, from);
 }
 
 weft_err weft_cuda_emit_expand(weft_cuda *cu, weft_node n)
@@ -334,8 +359,8 @@ weft_err weft_cuda_emit_slice(weft_cuda *cu, weft_node n)
         return weft_cuda__unsup(cu, "only running tells what is cut out");
     weft_cuda__strides(cu, x, stride);
     for (uint32_t i = 0; i < n_start; i++) {
-        int64_t axis = axes ? axes[i] : (int64_t)i, step = steps ? steps[i] : 1;
-        axis += axis < 0 ? x->rank : 0;
+        uint32_t axis = weft_cuda__memory_axis(cu, axes ? axes[i] : (int64_t)i, x->rank);
+        int64_t step = steps ? steps[i] : 1;
         v.first[v.n_first] = clip_start(cu, start[i], x->dim[axis], step);
         v.first_stride[v.n_first++] = stride[axis];
         if (y->dim[axis] != 1) /* with one element the step has no effect */
@@ -379,8 +404,7 @@ static bool find_pads(weft_cuda *cu, weft_dim before[WEFT_RANK_MAX])
         return false;
     n_axes = axes ? n_axes : x->rank;
     for (uint32_t i = 0; i < n_axes && n == 2 * n_axes; i++) {
-        int64_t axis = axes ? axes[i] : (int64_t)i;
-        before[axis + (axis < 0 ? x->rank : 0)] = pads[i];
+        before[weft_cuda__memory_axis(cu, axes ? axes[i] : (int64_t)i, x->rank)] = pads[i];
     }
     return n == 2 * n_axes;
 }

@@ -186,11 +186,11 @@ weft_err weft_cuda_emit_batch_norm(weft_cuda *cu, weft_node n)
     for (uint32_t i = 0; i < 5; i++)
         weft_cuda__in(k, name[i], i);
     weft_cuda__out(k, "y", 0);
-    uint32_t first = x->rank > 1 ? 1 : x->rank;
+    uint32_t first = x->rank > 1 ? weft_cuda__memory_axis(cu, 1, x->rank) : x->rank;
     weft_buf_printf(
         weft_cuda__body(k), "    batch_norm(x, scale, bias, mean, var, y, %s, %s, %s, %s);\n",
         weft_cuda__long(k, x, 0, x->rank), weft_cuda__long(k, x, first, first + (x->rank > 1)),
-        weft_cuda__long(k, x, x->rank > 2 ? 2 : x->rank, x->rank),
+        weft_cuda__long(k, x, x->rank > 2 ? first + 1 : x->rank, x->rank),
         weft_cuda__f32_text(cu, (float)eps));
     weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, x), 1, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;

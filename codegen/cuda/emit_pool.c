@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { THREADS = 256, SPATIAL = 3 };
+enum { THREADS = 256, SPATIAL = 3, PACK_BYTES = 16 };
 
 /* Element i of a list attribute; `otherwise` if the attribute is absent. */
 static int64_t get_at(weft_attrs attrs, weft_attr_key key, uint32_t i, int64_t otherwise)
@@ -19,9 +19,10 @@ static const char *dim_text(weft_cuda_kernel *k, uint32_t i)
     weft_cuda *cu = weft_cuda__of(k);
     weft_attrs attrs = weft_cuda__attrs(cu);
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    uint32_t at = weft_cuda__memory_axis(cu, 2 + i, x->rank);
     const char *pad = weft_attrs_str(attrs, WEFT_ATTR_AUTO_PAD, "NOTSET");
     bool is_set = strcmp(pad, "NOTSET") == 0;
-    const char *in = weft_cuda__int(k, x->dim[2 + i]), *out = weft_cuda__int(k, y->dim[2 + i]);
+    const char *in = weft_cuda__int(k, x->dim[at]), *out = weft_cuda__int(k, y->dim[at]);
     long long kernel = get_at(attrs, WEFT_ATTR_KERNEL_SHAPE, i, 1);
     long long stride = get_at(attrs, WEFT_ATTR_STRIDES, i, 1);
     long long dilation = get_at(attrs, WEFT_ATTR_DILATIONS, i, 1);
@@ -35,6 +36,16 @@ static const char *dim_text(weft_cuda_kernel *k, uint32_t i)
                              in, out, kernel, stride, dilation, lo, hi);
 }
 
+/* Channels of a thread: a vector that divides them. */
+static int64_t pack_of(const weft_ttype *y)
+{
+    weft_dim channels = y->dim[y->rank - 1];
+    int64_t pack = PACK_BYTES / (int64_t)weft_dtype_size((weft_dtype)y->dtype);
+    while (pack > 1 && (!weft_dim_is_const(channels) || channels % pack != 0))
+        pack /= 2;
+    return pack;
+}
+
 weft_err weft_cuda_emit_pool(weft_cuda *cu, weft_node n)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
@@ -42,6 +53,10 @@ weft_err weft_cuda_emit_pool(weft_cuda *cu, weft_node n)
     weft_op_id op = weft_node_op(weft_cuda__module(cu), n);
     weft_arena *arena = weft_cuda__arena(cu);
     uint32_t spatial = x->rank - 2u;
+    bool last = weft_cuda__is_last(cu, 0);
+    int64_t pack = last ? pack_of(y) : 1;
+    if (last != weft_cuda__gives_last(cu) || (last && weft_cuda__out_type(cu, 1)))
+        return weft_cuda__unsup(cu, "operand and results of different layouts");
     if (spatial > SPATIAL)
         return weft_cuda__unsup(cu, "%u spatial dims, at most %d", spatial, SPATIAL);
     const char *acc = x->dtype == WEFT_DTYPE_F64 ? "f64" : "f32", *window;
@@ -66,10 +81,11 @@ weft_err weft_cuda_emit_pool(weft_cuda *cu, weft_node n)
         dim[i] = i < SPATIAL - spatial ? "pool_dim{1, 1, 1, 1, 1, 0, 0}"
                                        : dim_text(k, i - (SPATIAL - spatial));
     weft_buf_printf(weft_cuda__body(k),
-                    "    pool<%s, %s>(x, y, %s, %s,\n         %s,\n         %s,\n"
+                    "    pool<%s, %s, %lld>(x, y, %s, %s, %s,\n         %s,\n         %s,\n"
                     "         %s, %s);\n",
-                    window, acc, where, weft_cuda__long(k, y, 0, y->rank), dim[0], dim[1], dim[2],
-                    weft_attrs_int(attrs, WEFT_ATTR_STORAGE_ORDER, 0) ? "true" : "false");
-    weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), 1, THREADS), 1, 1, 0);
+                    window, acc, (long long)pack, where, weft_cuda__long(k, y, 0, y->rank),
+                    last ? weft_cuda__long(k, y, y->rank - 1u, y->rank) : "1", dim[0], dim[1],
+                    dim[2], weft_attrs_int(attrs, WEFT_ATTR_STORAGE_ORDER, 0) ? "true" : "false");
+    weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), pack, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }

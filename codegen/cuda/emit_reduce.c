@@ -22,7 +22,7 @@ static bool mark_axes(weft_cuda *cu, reduction *r)
     if (!weft_cuda__param(cu, 1, WEFT_ATTR_AXES, &axes, &n))
         return false;
     for (uint32_t i = 0; i < n; i++)
-        r->over[axes[i] + (axes[i] < 0 ? x->rank : 0)] = true;
+        r->over[weft_cuda__memory_axis(cu, axes[i], x->rank)] = true;
     for (uint32_t i = 0; i < x->rank && n == 0 && !noop; i++)
         r->over[i] = true;
     return true;
@@ -188,7 +188,7 @@ weft_err weft_cuda_emit_global_pool(weft_cuda *cu, weft_node n)
     weft_arena *arena = weft_cuda__arena(cu);
     reduction r = {{false}, 1, 1};
     for (uint32_t i = 2; i < x->rank; i++)
-        r.over[i] = true;
+        r.over[weft_cuda__memory_axis(cu, i, x->rank)] = true;
     count_elements(cu, &r);
     const char *fold = op == WEFT_OP_GLOBAL_LP_POOL
                            ? weft_arena_printf(arena, "fold_lp<%lld>", (long long)p)

@@ -78,7 +78,9 @@ static int64_t entry_axis(const resize *r, uint32_t i, uint32_t n)
     const int64_t *axes = weft_attrs_ints(r->attrs, WEFT_ATTR_AXES, &n_axes);
     int64_t axis = axes && i < n_axes ? axes[i] : (int64_t)i;
     axis += axis < 0 ? rank : 0;
-    return n == (axes ? n_axes : rank) && axis >= 0 && axis < rank ? axis : -1;
+    if (n != (axes ? n_axes : rank) || axis < 0 || axis >= rank)
+        return -1;
+    return weft_cuda__memory_axis(r->cu, axis, rank);
 }
 
 /* Reads numbers from an attribute or a weight; *out_n is 0 if both are absent. */

@@ -50,10 +50,22 @@ bool weft_cuda__tf32(const weft_cuda *cu)
     return cu->code->options->tf32;
 }
 
+/* `t` with dim 1 behind all others. */
+static const weft_ttype *put_channels_last(const weft_cuda *cu, const weft_ttype *t)
+{
+    weft_ttype *to = weft_arena_alloc(cu->code->arena, sizeof *to);
+    *to = *t;
+    to->layout = WEFT_LAYOUT_PLAIN;
+    memcpy(to->dim + 1, t->dim + 2, (t->rank - 2u) * sizeof t->dim[0]);
+    to->dim[t->rank - 1] = t->dim[1];
+    return to;
+}
+
 const weft_ttype *weft_cuda__in_type(const weft_cuda *cu, uint32_t i)
 {
     weft_val v = weft_node_in(cu->code->m, cu->node, i);
-    return v.i ? weft_val_ttype(cu->code->m, v) : NULL;
+    const weft_ttype *t = v.i ? weft_val_ttype(cu->code->m, v) : NULL;
+    return t && t->layout == WEFT_LAYOUT_NHWC ? put_channels_last(cu, t) : t;
 }
 
 const weft_ttype *weft_cuda__out_type(const weft_cuda *cu, uint32_t i)
@@ -61,7 +73,42 @@ const weft_ttype *weft_cuda__out_type(const weft_cuda *cu, uint32_t i)
     if (i >= weft_node_out_count(cu->code->m, cu->node))
         return NULL;
     const weft_ttype *t = weft_val_ttype(cu->code->m, weft_node_out(cu->code->m, cu->node, i));
-    return t->dtype == WEFT_DTYPE_NONE ? NULL : t;
+    if (t->dtype == WEFT_DTYPE_NONE)
+        return NULL;
+    return t->layout == WEFT_LAYOUT_NHWC ? put_channels_last(cu, t) : t;
+}
+
+bool weft_cuda__is_last(const weft_cuda *cu, uint32_t in)
+{
+    weft_val v = weft_node_in(cu->code->m, cu->node, in);
+    return v.i && weft_val_ttype(cu->code->m, v)->layout == WEFT_LAYOUT_NHWC;
+}
+
+bool weft_cuda__gives_last(const weft_cuda *cu)
+{
+    return weft_val_ttype(cu->code->m, weft_node_out(cu->code->m, cu->node, 0))->layout ==
+           WEFT_LAYOUT_NHWC;
+}
+
+const weft_ttype *weft_cuda__spread_type(const weft_cuda *cu, uint32_t i)
+{
+    const weft_ttype *t = weft_cuda__in_type(cu, i);
+    if (!t || !weft_cuda__gives_last(cu) || weft_cuda__is_last(cu, i))
+        return t;
+    uint32_t rank = weft_cuda__out_type(cu, 0)->rank;
+    weft_ttype full = *t;
+    full.rank = (uint8_t)rank;
+    for (uint32_t k = 0; k < rank; k++)
+        full.dim[k] = k + t->rank < rank ? 1 : t->dim[k + t->rank - rank];
+    return put_channels_last(cu, &full);
+}
+
+uint32_t weft_cuda__memory_axis(const weft_cuda *cu, int64_t axis, uint32_t rank)
+{
+    axis += axis < 0 ? rank : 0;
+    if (!weft_cuda__is_last(cu, 0) || axis == 0)
+        return (uint32_t)axis;
+    return axis == 1 ? rank - 1 : (uint32_t)axis - 1;
 }
 
 static weft_weight weight_of(const weft_cuda *cu, uint32_t i)
@@ -512,8 +559,8 @@ void weft_cuda__depends(weft_cuda *cu, uint32_t first, weft_command_kind kind)
 
 uint32_t weft_cuda__axis(const weft_cuda *cu, int64_t otherwise, uint32_t rank)
 {
-    int64_t axis = weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, otherwise);
-    return (uint32_t)(axis + (axis < 0 ? rank : 0));
+    return weft_cuda__memory_axis(
+        cu, weft_attrs_int(weft_cuda__attrs(cu), WEFT_ATTR_AXIS, otherwise), rank);
 }
 
 void weft_cuda__each(weft_cuda_kernel *k, const weft_dim *dim, uint32_t n)

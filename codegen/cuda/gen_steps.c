@@ -110,7 +110,7 @@ const char *weft_cuda__index(weft_cuda_kernel *k, uint32_t operand, const char *
     weft_cuda *cu = weft_cuda__of(k);
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
     access a;
-    find_access(weft_cuda__in_type(cu, operand), o, &a);
+    find_access(weft_cuda__spread_type(cu, operand), o, &a);
     return a.single ? "0" : index_text(k, o, &a, at);
 }
 
@@ -252,7 +252,7 @@ weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t
         access a;
         if (!c.used[i])
             continue;
-        find_access(weft_cuda__in_type(cu, i), o, &a);
+        find_access(i == addend ? weft_cuda__in_type(cu, i) : weft_cuda__spread_type(cu, i), o, &a);
         const char *index = a.single ? "0" : is_along(&a, along) ? "c" : index_text(k, o, &a, "at");
         weft_buf_printf(&body, "        f32 i%u = convert<f32>(e%u[%s]);\n", i, i, index);
     }
@@ -309,7 +309,7 @@ weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack, 
         access a;
         if (!c.used[i])
             continue;
-        find_access(weft_cuda__in_type(cu, i), o, &a);
+        find_access(weft_cuda__spread_type(cu, i), o, &a);
         print_load(&c, i, o, &a, pack, &body);
     }
     *out = print_members(&c, "chain", "x", top);

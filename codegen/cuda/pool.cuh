@@ -91,21 +91,22 @@ template <class A, int P> struct pool_lp {
     }
 };
 
-/* K accumulates a window. `where`, if not NULL, gets the linear index of the maximum over all planes
- * of x; by_column: column-major order within a plane. */
-template <class K, class A, class T>
-__device__ inline void pool(const T *x, T *y, i64 *where, size_t n, pool_dim d0, pool_dim d1,
-                            pool_dim d2, bool by_column)
+/* K accumulates a window. Pixels have `inner` channels innermost, of which a thread computes N, which
+ * divides them; planes have one. `where`, if not NULL, gets the linear index of the maximum over all
+ * planes of x; by_column: column-major order within a plane. */
+template <class K, class A, int N, class T>
+__device__ inline void pool(const T *x, T *y, i64 *where, size_t n, size_t inner, pool_dim d0,
+                            pool_dim d1, pool_dim d2, bool by_column)
 {
-    size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * N, pixel = at / inner;
     if (at >= n)
         return;
-    pool_span s2 = pool_place(d2, (int)(at % d2.out));
-    pool_span s1 = pool_place(d1, (int)(at / d2.out % d1.out));
-    pool_span s0 = pool_place(d0, (int)(at / d2.out / d1.out % d0.out));
-    size_t plane = at / d2.out / d1.out / d0.out;
-    x += plane * d0.in * d1.in * d2.in;
-    K k;
+    pool_span s2 = pool_place(d2, (int)(pixel % d2.out));
+    pool_span s1 = pool_place(d1, (int)(pixel / d2.out % d1.out));
+    pool_span s0 = pool_place(d0, (int)(pixel / d2.out / d1.out % d0.out));
+    size_t plane = pixel / d2.out / d1.out / d0.out;
+    x += plane * d0.in * d1.in * d2.in * inner + at % inner;
+    K k[N];
     int count = 0;
     i64 best = 0;
     for (int i0 = s0.first; i0 < s0.end; i0++)
@@ -113,13 +114,22 @@ __device__ inline void pool(const T *x, T *y, i64 *where, size_t n, pool_dim d0,
             for (int i2 = s2.first; i2 < s2.end; i2++) {
                 i64 c0 = s0.start + i0 * d0.dilation, c1 = s1.start + i1 * d1.dilation;
                 i64 c2 = s2.start + i2 * d2.dilation;
-                bool better = k.take(convert<A>(x[(c0 * d1.in + c1) * d2.in + c2]));
+                A v[N];
+                load_pack(v, x, ((c0 * d1.in + c1) * d2.in + c2) * inner, N);
+                bool better = false;
+#pragma unroll
+                for (int j = 0; j < N; j++)
+                    better = k[j].take(v[j]);
                 if (better && where)
                     best = by_column ? (c2 * d1.in + c1) * d0.in + c0
                                      : (c0 * d1.in + c1) * d2.in + c2;
                 count++;
             }
-    y[at] = convert<T>(k.end(count, (f32)s0.padded * s1.padded * s2.padded));
+    A v[N];
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        v[j] = k[j].end(count, (f32)s0.padded * s1.padded * s2.padded);
+    store_pack(y, at, v, N);
     if (where)
         where[at] = (i64)(plane * d0.in * d1.in * d2.in) + best;
 }

@@ -25,7 +25,8 @@ bool weft_cpu__window(const weft_prep *p, const int64_t *kernel, weft_cpu_window
     const char *auto_pad = weft_attrs_str(p->attrs, WEFT_ATTR_AUTO_PAD, "NOTSET");
     int64_t pads[2 * WEFT_RANK_MAX] = {0};
     uint32_t n = (uint32_t)in->rank - 2;
-    if (in->rank < 3 || out->rank != in->rank)
+    if (in->rank < 3 || out->rank != in->rank ||
+        weft_attrs_int(p->attrs, WEFT_ATTR_TRANS_W, 0) != 0)
         return false;
     memset(w, 0, sizeof *w);
     w->n = n;

@@ -185,13 +185,24 @@ static unsigned data_type(uint32_t dtype)
                                      : WEFT_CUDNN_DATA_BFLOAT16;
 }
 
+/* Dims are in the order n, c, d, h, w; strides say where the channels are in memory. */
+static void find_strides(const builder *g, const int64_t *dim, int64_t *stride)
+{
+    bool last = (g->conv->flags & WEFT_CONV_LAST) != 0;
+    int64_t below = last ? dim[1] : 1;
+    for (int i = g->rank - 1; i > 1; i--) {
+        stride[i] = below;
+        below *= dim[i];
+    }
+    stride[1] = last ? 1 : below;
+    stride[0] = last ? below : below * dim[1];
+}
+
 static weft_cudnn_desc make_tensor(builder *g, int64_t id, unsigned type, const int64_t *dim)
 {
     int64_t stride[RANK_MAX], align = WEFT_CUDNN_ALIGN;
     bool is_virtual = id >= VIRTUAL;
-    stride[g->rank - 1] = 1;
-    for (int i = g->rank - 1; i > 0; i--)
-        stride[i - 1] = stride[i] * dim[i];
+    find_strides(g, dim, stride);
     weft_cudnn_desc t = make(g->p, WEFT_CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     set(g->p, t, WEFT_CUDNN_ATTR_TENSOR_UNIQUE_ID, WEFT_CUDNN_TYPE_INT64, 1, &id);
     set(g->p, t, WEFT_CUDNN_ATTR_TENSOR_DATA_TYPE, WEFT_CUDNN_TYPE_DATA_TYPE, 1, &type);

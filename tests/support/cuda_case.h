@@ -48,8 +48,10 @@ static inline void cuda_case_check(const cuda_case *c, weft_err err)
                  weft_diag_count(c->diag) ? weft_diag_at(c->diag, 0)->text : "no message");
 }
 
-/* Reads kernel-stage text and compiles it; tf32: GEMMs of f32 may round to TF32. */
-static inline cuda_case *cuda_case_start_as(const char *text, bool tf32)
+/* Reads kernel-stage text and compiles it; tf32: GEMMs of f32 may round to TF32. `prepare`, if not
+ * NULL, changes the module before. */
+static inline cuda_case *cuda_case_start_with(const char *text, bool tf32,
+                                              void (*prepare)(weft_module *m, weft_diag *diag))
 {
     if (cuda_host_missing()) {
         print_message("%s\n", cuda_host_missing());
@@ -60,12 +62,19 @@ static inline cuda_case *cuda_case_start_as(const char *text, bool tf32)
     c->diag = weft_diag_create();
     c->arena = weft_arena_create(0);
     cuda_case_check(c, weft_module_parse(text, strlen(text), "case", NULL, c->diag, &c->m));
+    if (prepare)
+        prepare(c->m, c->diag);
     cuda_case_check(c, weft_module_verify(c->m, c->diag));
     weft_codegen_options options = {.target = "sm_80", .tf32 = tf32};
     cuda_case_check(c, weft_codegen_make(c->m, weft_backend_find("cuda"), &options, c->arena,
                                          c->diag, &c->bundle));
     c->host = cuda_host_build(cuda_case_text);
     return c;
+}
+
+static inline cuda_case *cuda_case_start_as(const char *text, bool tf32)
+{
+    return cuda_case_start_with(text, tf32, NULL);
 }
 
 static inline cuda_case *cuda_case_start(const char *text)

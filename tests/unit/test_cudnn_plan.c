@@ -73,9 +73,33 @@ static void test_cudnn_plan__has_every_form(void **state)
                 key_of(WEFT_DTYPE_F16, forms[f], 8, 32),
                 key_of(WEFT_DTYPE_BF16, forms[f], 8, 30),
             };
-            for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+                weft_conv_key last = keys[k];
+                last.flags |= WEFT_CONV_LAST;
                 check_plan(&d, &keys[k]);
+                check_plan(&d, &last);
+            }
         }
+        weft_cudnn__forget(&d);
+    }
+}
+
+/* Engines multiply along the channels: where these are innermost they need no room for images in
+ * another layout. */
+static void test_cudnn_plan__converts_no_images_with_channels_innermost(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        weft_cudnn_device d;
+        weft_conv_key k = key_of(
+            WEFT_DTYPE_F16, WEFT_CONV_BIAS | WEFT_CONV_Z | WEFT_CONV_RELU | WEFT_CONV_LAST, 8, 64);
+        uint64_t image_bytes = 8 * 64 * 28 * 28 * 2;
+        assert_true(weft_cudnn__imagine(&d, lib, weft_sm_limits_find(devices[i].capability),
+                                        devices[i].sms, 1ull << 36));
+        weft_cudnn_plan *plan = weft_cudnn__choose(&d, &k);
+        assert_non_null(plan);
+        assert_true(weft_cudnn__workspace(plan) < image_bytes / 4);
+        weft_cudnn__drop(plan);
         weft_cudnn__forget(&d);
     }
 }
@@ -104,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cudnn_plan__has_every_form),
+        cmocka_unit_test(test_cudnn_plan__converts_no_images_with_channels_innermost),
         cmocka_unit_test(test_cudnn_plan__repeats),
     };
     if (weft_libcudnn__get(NULL, &lib) != WEFT_ERR_OK) {
