@@ -52,19 +52,36 @@ bool weft_device_type_is_cpu(const char *name)
 /* -- Names that users write ------------------------------------------------------------------- */
 
 /* Usual names without "NVIDIA", "Tesla" and separators, in lower case. Cards with other clocks,
- * multiprocessors or memory than those of the row are left out: H100 PCIe and NVL, GH200, V100 of
+ * multiprocessors or memory than those of the row are left out: H100 NVL, GH200 of 144 GB, V100 of
  * 32 GB on SXM2, A30X. */
 static const struct {
     const char *name, *device;
 } usual_names[] = {
-    {"v100sxm2", "v100"},        {"v100sxm216gb", "v100"},    {"v100pcie32gb", "v100-pcie-32"},
-    {"a100", "a100-80"},         {"a100sxm", "a100-80"},      {"a100sxm4", "a100-80"},
-    {"a100pcie40gb", "a100-40"}, {"a100sxm440gb", "a100-40"}, {"a10040gb", "a100-40"},
-    {"a100pcie80gb", "a100-80"}, {"a100sxm480gb", "a100-80"}, {"a10080gb", "a100-80"},
-    {"a10080gbpcie", "a100-80"}, {"h100sxm", "h100"},         {"h100sxm5", "h100"},
-    {"h100sxm80gb", "h100"},     {"h100sxm580gb", "h100"},    {"h10080gbhbm3", "h100"},
-    {"h200sxm", "h200"},         {"h200sxm141gb", "h200"},    {"b200sxm", "b200"},
-    {"p100pcie16gb", "p100"},    {"p100sxm216gb", "p100"},
+    {"v100sxm2", "v100"},
+    {"v100sxm216gb", "v100"},
+    {"v100pcie32gb", "v100-pcie-32"},
+    {"a100", "a100-80"},
+    {"a100sxm", "a100-80"},
+    {"a100sxm4", "a100-80"},
+    {"a100pcie40gb", "a100-40"},
+    {"a100sxm440gb", "a100-40"},
+    {"a10040gb", "a100-40"},
+    {"a100pcie80gb", "a100-80-pcie"},
+    {"a100sxm480gb", "a100-80"},
+    {"a10080gb", "a100-80"},
+    {"a10080gbpcie", "a100-80-pcie"},
+    {"h100sxm", "h100"},
+    {"h100sxm5", "h100"},
+    {"h100sxm80gb", "h100"},
+    {"h100sxm580gb", "h100"},
+    {"h10080gbhbm3", "h100"},
+    {"h200sxm", "h200"},
+    {"h200sxm141gb", "h200"},
+    {"b200sxm", "b200"},
+    {"p100pcie16gb", "p100"},
+    {"p100sxm216gb", "p100"},
+    {"h100pcie80gb", "h100-pcie"},
+    {"amdinstinctmi300x", "mi300x"},
 };
 
 enum { NAME_LEN_MAX = 63 };

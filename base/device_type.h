@@ -29,6 +29,7 @@ typedef struct weft_device_type {
     uint32_t mig_slots; /* memory slots, 0: no MIG */
     const weft_mig_profile *mig;
     size_t n_mig;
+    bool no_mps; /* none of NVIDIA's */
     const char *source;
 } weft_device_type;
 

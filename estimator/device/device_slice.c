@@ -95,6 +95,9 @@ static weft_err make_part(const weft_device_type *type, const char *name, weft_d
                                    "slice '%s': the number of its SMs is not known", name);
         make_mig(type, mig, s);
     }
+    if (parts.share > 0 && type->no_mps)
+        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                               "slice '%s': this device has no MPS", name);
     if (parts.share > 0)
         make_mps(parts.share, s);
     snprintf(s->name, sizeof s->name, "%s", name);

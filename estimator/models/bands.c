@@ -48,6 +48,8 @@ static const double short_launches = 3;
 static const double per_distance = 0.15, distance_max = 6;
 /* 95 % quantile of a normal distribution whose mean absolute value is 1, in powers of two. */
 static const double normal_edge = 1.6449 * 1.2533 * 1.4427;
+/* Least error of models whose constants come from GPUs of another maker. */
+static const double foreign_error = 0.5;
 /* Another CPU than that of the row: log2 of measured over predicted. */
 static const double cpu_lo = -0.7, cpu_hi = 1.4;
 
@@ -82,16 +84,20 @@ static bool is_measured_type(weft_tree_family family, weft_dtype dtype)
     return false;
 }
 
-void weft_band__analytic(weft_timing *t)
+void weft_band__analytic(const weft_gpu *gpu, weft_timing *t)
 {
+    if (gpu->capability == 0 && !gpu->is_cpu) {
+        t->expected_error = fmax(t->expected_error, foreign_error);
+        t->widened = "no GPU like it was measured";
+    }
     t->edge[1] = normal_edge * t->expected_error;
     t->edge[0] = -t->edge[1];
     t->widened = t->widened ? t->widened : "analytic model";
 }
 
-void weft_band__cpu(weft_timing *t)
+void weft_band__cpu(const weft_gpu *cpu, weft_timing *t)
 {
-    weft_band__analytic(t);
+    weft_band__analytic(cpu, t);
     t->edge[0] = fmin(t->edge[0], cpu_lo);
     t->edge[1] = fmax(t->edge[1], cpu_hi);
     t->widened = "CPU not calibrated (weft calibrate)";

@@ -55,7 +55,7 @@ static bool has_gemm(const weft_kernel *k)
 weft_tree_family weft_trees__family_of(const weft_kernel *kernel, const weft_gpu *gpu,
                                        bool exact_f32)
 {
-    if (gpu->is_cpu)
+    if (gpu->capability == 0) /* a CPU, or no GPU of NVIDIA's: nothing like it was measured */
         return WEFT_FAMILY_NONE;
     bool plain = weft_features__is_plain(kernel, gpu, exact_f32);
     switch (kernel->kind) {

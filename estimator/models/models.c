@@ -64,9 +64,9 @@ weft_err weft_model__predict(const weft_kernel *kernel, const weft_slice *slice,
     weft_timing t = model->predict(kernel, slice, exact_f32);
     t.time_us += weft_traffic__staging_us(kernel, slice);
     if (slice->gpu->is_cpu)
-        weft_band__cpu(&t);
+        weft_band__cpu(slice->gpu, &t);
     else if (!(t.edge[1] > 0))
-        weft_band__analytic(&t);
+        weft_band__analytic(slice->gpu, &t);
     if (!isfinite(t.time_us) || !(t.time_us > 0))
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){.item = model->name},
                                "the predicted time is %g us", t.time_us);

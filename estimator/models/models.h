@@ -38,8 +38,8 @@ WEFT_MUST_USE weft_err weft_model__predict(const weft_kernel *kernel, const weft
                                            const weft_estimate_options *options, weft_diag *diag,
                                            weft_timing *out, const weft_model **out_model);
 /* Bands of analytic models, and of the model of CPUs that were not calibrated; bands.c. */
-void weft_band__analytic(weft_timing *t);
-void weft_band__cpu(weft_timing *t);
+void weft_band__analytic(const weft_gpu *gpu, weft_timing *t);
+void weft_band__cpu(const weft_gpu *cpu, weft_timing *t);
 /* Times by the models wave and implicit, without the search for the units needed. even: blocks
  * divide evenly among the units, so that the last wave takes only its part of a wave. */
 double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,

@@ -23,3 +23,15 @@ expect 2 "$WEFT" estimate "$model" --compare h100 --gpu h200
 printf 'models:\n  - {name: a-model-with-a-rather-long-name, file: %s}\n' "$model" >set.yaml
 expect 0 "$WEFT" estimate set.yaml --compare l4,a100-80:3g.40gb/40% --batch 1,8
 test "$(awk '{print length($0)}' out | sort -u | wc -l)" = 1 || die "$(shown out)"
+# A GPU that nothing like was measured: estimated analytically and with a wide band; without MPS shares.
+expect 0 "$WEFT" estimate "$model" --gpu mi300x --format json
+jq -e '.models[0] | .source == "analytic" and .expected_error >= 0.5 and .time_p95_us > 2 * .time_us' out >/dev/null ||
+    die "$(shown out)"
+expect 2 "$WEFT" estimate "$model" --gpu mi300x --share 40%
+has err "no MPS"
+printf 'devices:\n  - {type: mi300x, count: 1, mps: true}\n' >fleet.yaml
+printf 'models:\n  - {name: m, file: %s, slo: 50ms, rate: 10/s}\n' "$model" >one.yaml
+expect 1 "$WEFT" plan one.yaml --fleet fleet.yaml
+has err "mi300x has none"
+sed -i 's/, mps: true//' fleet.yaml
+expect 0 "$WEFT" plan one.yaml --fleet fleet.yaml

@@ -47,8 +47,8 @@ expect 2 "$WEFT" estimate "$examples/digits_cnn.onnx" --compare h100,h2000
 has err "did you mean h200?"
 # Usual names are those of the rows; the V100 of PCIe is not that of SXM2.
 for pair in "H100=h100" "NVIDIA H100 80GB HBM3=h100" "Tesla V100-PCIE-32GB=v100-pcie-32" "V100-SXM2-16GB=v100" \
-    "NVIDIA A100-SXM4-40GB=a100-40" "NVIDIA-A100-SXM4-80GB=a100-80" "A100 80GB PCIe=a100-80" "Tesla T4=t4" \
-    "NVIDIA L40S=l40s" "NVIDIA H200=h200"; do
+    "NVIDIA A100-SXM4-40GB=a100-40" "NVIDIA-A100-SXM4-80GB=a100-80" "A100 80GB PCIe=a100-80-pcie" "Tesla T4=t4" \
+    "NVIDIA L40S=l40s" "NVIDIA H200=h200" "H100 PCIe=h100-pcie"; do
     expect 0 "$WEFT" estimate "$examples/digits_cnn.onnx" --gpu "${pair%=*}" --format json
     mv out named
     expect 0 "$WEFT" estimate "$examples/digits_cnn.onnx" --gpu "${pair#*=}" --format json

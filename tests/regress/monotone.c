@@ -40,7 +40,7 @@ static size_t make_slices(const weft_gpu *gpu, weft_slice *out)
     const weft_device_type *type = weft_device_type_find(gpu->name);
     const char *name[SLICES_MAX];
     size_t n = 0, made = 0;
-    bool cpu = gpu->capability == 0;
+    bool cpu = gpu->is_cpu;
     for (size_t i = 0; i < (cpu ? 2 : 3); i++)
         name[n++] = cpu ? cores[i] : shares[i];
     for (size_t i = 0; i < type->n_mig && i < 4; i += 3)
@@ -109,7 +109,7 @@ static void try_devices(int network, bool cpu, bool every, sweep sweeps[][SLICES
     make_workloads(weft_graph_at(m, 0), every, networks[network], arena, work);
     for (size_t d = 0; weft_gpu_at(d); d++) {
         weft_slice slice[SLICES_MAX];
-        if ((weft_gpu_at(d)->capability == 0) != cpu)
+        if (weft_gpu_at(d)->is_cpu != cpu)
             continue;
         size_t n = make_slices(weft_gpu_at(d), slice);
         for (size_t i = 0; i < n; i++)

@@ -19,8 +19,8 @@
 
 static void test_devices__all_that_are_promised_are_there(void **state)
 {
-    static const char *const names[] = {"k80", "v100", "t4",   "a100-40", "a100-80", "a30",
-                                        "l4",  "l40s", "h100", "h200",    "b200",    "cpu"};
+    static const char *const names[] = {"k80",  "v100", "t4",   "a100-40", "a100-80", "a30", "l4",
+                                        "l40s", "h100", "h200", "b200",    "mi300x",  "cpu"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         assert_non_null(weft_device_type_find(names[i]));
@@ -91,7 +91,7 @@ static void test_devices__rates_follow_from_the_clock(void **state)
         double lanes; /* f32 multiply-adds of an SM in a clock */
     } rows[] = {{"k80", 192}, {"p100", 64},    {"v100", 64},    {"v100-pcie-32", 64}, {"t4", 64},
                 {"a30", 64},  {"a100-40", 64}, {"a100-80", 64}, {"a10", 128},         {"a10g", 128},
-                {"l4", 128},  {"l40s", 128},   {"b200", 128}};
+                {"l4", 128},  {"l40s", 128},   {"b200", 128},   {"mi300x", 128}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const weft_gpu *g = weft_gpu_find(rows[i].name);
@@ -108,7 +108,7 @@ static void test_devices__units_are_those_of_the_generation(void **state)
     (void)state;
     for (size_t i = 0; weft_gpu_at(i); i++) {
         const weft_gpu *g = weft_gpu_at(i);
-        if (g->is_cpu)
+        if (g->capability == 0)
             continue;
         assert_true((g->f16_gflops > 0) == (g->capability >= 60));
         assert_true((g->i8_gflops > 0) == (g->capability >= 70));
@@ -118,6 +118,43 @@ static void test_devices__units_are_those_of_the_generation(void **state)
         assert_true((g->f4_gflops > 0) == (g->capability >= 100));
         assert_true(g->f4_gflops == 0 || g->f4_gflops >= 1.99 * g->f8_gflops);
         assert_true(g->f8_gflops == 0 || g->f8_gflops >= 1.99 * g->f16_gflops);
+    }
+}
+
+/* What no measurement covers is told by wide bands; devices without MPS have no shares. */
+static void test_devices__others_are_for_placement_only(void **state)
+{
+    weft_conv_shape conv = {.images = 8,
+                            .in_channels = 64,
+                            .out_channels = 64,
+                            .groups = 1,
+                            .in_h = 56,
+                            .in_w = 56,
+                            .out_h = 56,
+                            .out_w = 56,
+                            .kernel_h = 3,
+                            .kernel_w = 3,
+                            .stride_h = 1,
+                            .stride_w = 1,
+                            .pad_h = 1,
+                            .pad_w = 1};
+    const weft_kernel kernel[] = {
+        weft_kernel_make_gemm(WEFT_DTYPE_F16, 1, 512, 4096, 4096, true),
+        weft_kernel_make_conv(WEFT_DTYPE_F16, &conv),
+        weft_kernel_make_attention(WEFT_DTYPE_F16, 8, 12, 512, 512, 64),
+        weft_kernel_make_rows(WEFT_KERNEL_EW, "relu", WEFT_DTYPE_F16, 1, 4096, 1024)};
+    weft_slice s;
+    (void)state;
+    assert_int_equal(weft_slice_make("mi300x", "40%", NULL, &s), WEFT_ERR_INPUT);
+    assert_int_equal(weft_slice_make("mi300x", "", NULL, &s), WEFT_ERR_OK);
+    for (size_t i = 0; i < sizeof kernel / sizeof kernel[0]; i++) {
+        weft_cost cost;
+        const char *model;
+        assert_int_equal(weft_estimate_kernel(&kernel[i], &s, NULL, NULL, &cost, &model),
+                         WEFT_ERR_OK);
+        assert_string_not_equal(model, "trees");
+        assert_string_equal(cost.source, "analytic");
+        assert_true(cost.time_p95_us > 2 * cost.time_us && cost.time_p5_us < cost.time_us / 2);
     }
 }
 
@@ -293,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_devices__mig_profiles_are_parts),
         cmocka_unit_test(test_devices__rates_follow_from_the_clock),
         cmocka_unit_test(test_devices__units_are_those_of_the_generation),
+        cmocka_unit_test(test_devices__others_are_for_placement_only),
         cmocka_unit_test(test_devices__no_estimate_is_above_the_device),
         cmocka_unit_test(test_devices__refusals_say_why),
     };

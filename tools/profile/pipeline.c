@@ -134,8 +134,11 @@ weft_err weft_tool_pipeline_lower(const weft_tool_pipeline *p, weft_module *m, c
     char target[TARGET_MAX] = "cpu";
     weft_tool_pipeline own = *p;
     size_t n = 0;
+    /* GPUs of another maker get the kernels of one with the same element types. */
+    static const uint32_t usual_capability = 90;
     if (!gpu->is_cpu)
-        snprintf(target, sizeof target, "sm_%u", gpu->capability);
+        snprintf(target, sizeof target, "sm_%u",
+                 gpu->capability ? gpu->capability : usual_capability);
     own.run.pass.target = target;
     const weft_pass *const *pass = weft_pipeline_for(target, &n);
     return weft_tool_pipeline_run(&own, m, pass, n, diag);
