@@ -4,7 +4,7 @@
 # fuzz corpora, ONNX conformance, the C API and the server). Needs root: for the handler of binfmt_misc,
 # as tests start programs of Weft themselves.
 #
-# WEFT_AARCH64_ROOT: the folder with the libraries of arm64, made where it is missing.
+# WEFT_AARCH64_ROOT: the folder with the libraries of arm64, made by this script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export WEFT_AARCH64_ROOT=${WEFT_AARCH64_ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/weft/aarch64-root}
@@ -18,12 +18,18 @@ for program in mmdebstrap qemu-aarch64-static aarch64-linux-gnu-gcc aarch64-linu
     }
 done
 
-if [ ! -d "$lib" ]; then
-    packages=libc6-dev,libgcc-12-dev,libstdc++-12-dev,libgomp1,libprotobuf-c-dev,libonnx-dev,libdnnl-dev,libigraph-dev
-    packages+=,coinor-libcbc-dev,libnghttp2-dev,libssl-dev,libjansson-dev,libcyaml-dev,libyaml-dev,libxxhash-dev
-    packages+=,zlib1g-dev,libcurl4-openssl-dev,libzstd-dev,libcmocka-dev
+# A root of other packages is made anew.
+packages=libc6-dev,libgcc-12-dev,libstdc++-12-dev,libgomp1,libprotobuf-c-dev,libonnx-dev,libdnnl-dev,libigraph-dev
+packages+=,coinor-libcbc-dev,libnghttp2-dev,libssl-dev,libjansson-dev,libcyaml-dev,libyaml-dev,libxxhash-dev
+packages+=,zlib1g-dev,libcurl4-openssl-dev,libzstd-dev,libcmocka-dev
+if [ "$(cat "$WEFT_AARCH64_ROOT/packages" 2>/dev/null)" != "$packages" ]; then
+    [ ! -e "$WEFT_AARCH64_ROOT" ] || [ -e "$WEFT_AARCH64_ROOT/packages" ] || {
+        say "$WEFT_AARCH64_ROOT was not made by this script: name another folder, or remove it"
+        exit 1
+    }
     say "libraries of arm64 into $WEFT_AARCH64_ROOT"
     mkdir -p "$(dirname "$WEFT_AARCH64_ROOT")"
+    rm -rf "$WEFT_AARCH64_ROOT.part" "$WEFT_AARCH64_ROOT"
     # Unpacked only, so no program of arm64 runs.
     mmdebstrap --arch=arm64 --variant=extract --include="$packages" bookworm "$WEFT_AARCH64_ROOT.part"
     mv "$WEFT_AARCH64_ROOT.part" "$WEFT_AARCH64_ROOT"
@@ -31,6 +37,7 @@ if [ ! -d "$lib" ]; then
     for name in blas lapack; do
         for file in "$lib/$name"/*.so*; do ln -sf "$name/$(basename "$file")" "$lib"; done
     done
+    printf '%s\n' "$packages" >"$WEFT_AARCH64_ROOT/packages"
 fi
 
 if [ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ]; then

@@ -76,7 +76,8 @@ has "run.$made.json" '"agrees": true'
 expect 4 "$WEFT" run digits.weft --model digits --input image=@x.npy --expect logits=@x.npy --format json
 mv out run.differs.json
 json doctor "$WEFT" doctor --format json
-"$WEFT" serve digits.weft --http 0 --grpc off --metrics off >ready 2>log &
+"$WEFT" serve digits.weft first_plan --set "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy weft --state state \
+    --control "$PWD/control" --http 0 --grpc off --metrics off >ready 2>log &
 server=$!
 for _ in $(seq 200); do
     grep -q READY ready && break
@@ -84,7 +85,17 @@ for _ in $(seq 200); do
 done
 json replay "$WEFT" replay --to "localhost:$(sed -n 's/.* http=\([0-9]*\).*/\1/p' ready)" --set "$examples/digits.yaml" \
     --scale 0.01 --duration 1s --bucket 500ms --compare "$simulated" --format json
-kill $server
+ctl() { json ctl "$WEFT" ctl control "$@" --format json; }
+ctl plan first_plan
+ctl plan
+"$WEFT" ctl control plan >plan.served.json
+ctl load digits.weft --version 2 --weight 0
+ctl weights digits 2=1
+ctl unload digits --version 2
+expect 1 "$WEFT" ctl control unload nothing
+for command in status adapters replan explain drain; do
+    ctl $command
+done
 wait $server
 json push "$WEFT" push digits.weft store --tag now --format json
 json pull "$WEFT" pull store now -o pulled.weft --format json

@@ -33,10 +33,22 @@ def load(path):
         return json.load(file)
 
 
+def embed(root, schema):
+    """The schema with those of other files in place of references to them."""
+    if isinstance(schema, list):
+        return [embed(root, one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = schema.get("$ref", "#")
+    if name[0] != "#":
+        return {**load(f"{root}/docs/schema/{name}"), "$id": name}
+    return {key: embed(root, value) for key, value in schema.items()}
+
+
 def check(root, kind, files):
     schema = load(f"{root}/docs/schema/{kind}.schema.json")
     jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema.Draft202012Validator(embed(root, schema))
     with open(f"{root}/{schema['description'].split()[0]}", encoding="utf-8") as file:
         document = file.read()
     missing = [k for k in keys(schema) if f"`{k}" not in document]
