@@ -275,8 +275,8 @@ static weft_err write_stages(writer *w, const engine *e, const weft_exporter *fr
 {
     for (size_t k = 0; k < w->r->n_stage; k++) {
         const weft_reconcile_stage *s = &w->r->stage[k];
-        weft_buf_printf(&w->buf, "# stage %zu of %zu: %u start, %u end\n", k + 1, w->r->n_stage,
-                        s->n_start, s->n_stop);
+        weft_buf_printf(&w->buf, "echo 'reconcile: stage %zu of %zu: %u start, %u end' >&2\n",
+                        k + 1, w->r->n_stage, s->n_start, s->n_stop);
         write_instances(w, s);
         e->start(w, s);
         if (front) {

@@ -229,6 +229,15 @@ int weft_options_parse_one(const weft_verb *verb, int argc, char **argv, void *o
     return -1;
 }
 
+int weft_tool_take_quiet(void *at, const weft_verb *verb, char *arg)
+{
+    (void)at;
+    (void)verb;
+    (void)arg;
+    weft_tool_be_quiet();
+    return 0;
+}
+
 /* -- Help ------------------------------------------------------------------------------------- */
 
 /* Prints the words of `text`, wrapped at column WIDTH. `column`: column of the first word;

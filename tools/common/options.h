@@ -45,6 +45,8 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
  * ("bundle"); it goes to *out. */
 int weft_options_parse_one(const weft_verb *verb, int argc, char **argv, void *options,
                            const char *what, const char **out);
+/* --quiet of every verb that has it (weft_option_take): no progress is shown. */
+int weft_tool_take_quiet(void *at, const weft_verb *verb, char *arg);
 /* Writes the text of --help. */
 void weft_options_print(const char *verb, const weft_option *row, FILE *to);
 /* Returns the i-th word of an argument "first|second" and its length, which is 0 behind the last

@@ -1,9 +1,10 @@
-/* Progress lines. A thread redraws the line on terminals, because many phases call nothing that
- * could: one GEMM search, one pass over a large model. */
+/* Progress lines. A thread writes them, because many phases call nothing that could: one GEMM
+ * search, one pass over a large model. */
 #include "tools/common/progress.h"
 
 #include "tools/common/tools.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,11 +17,13 @@
 enum { TEXT_MAX = 160, BAR_MAX = 30, BAR_MIN = 10, COLUMNS_USUAL = 80, COLUMNS_MAX = 400 };
 
 static const double bar_after_s = 1, redraw_ms = 200, first_line_ms = 10e3, lines_ms = 30e3;
+/* How often the thread looks where there is no terminal. */
+static const double look_ms = 1e3;
 
 static struct {
     pthread_mutex_t lock;
     pthread_once_t once;
-    bool is_terminal, has_color;
+    bool is_quiet, is_terminal, has_color;
     char what[TEXT_MAX]; /* "": no phase */
     double start_ms;
     /* How much is done; total 0: unknown. `counts_ms`: since when, over all phases that count the
@@ -112,7 +115,9 @@ static void draw(void)
 
 static void *redraw(void *unused)
 {
-    const struct timespec pause = {.tv_nsec = (long)(redraw_ms * 1e6)};
+    const double pause_ms = state.is_terminal ? redraw_ms : look_ms;
+    const struct timespec pause = {.tv_sec = (time_t)(pause_ms / 1e3),
+                                   .tv_nsec = (long)(fmod(pause_ms, 1e3) * 1e6)};
     (void)unused;
     for (;;) {
         nanosleep(&pause, NULL);
@@ -131,8 +136,6 @@ static void begin(void)
     state.is_terminal = isatty(STDERR_FILENO);
     state.has_color = weft_tool_has_color(stderr);
     state.next_ms = weft_tool_now_ms() + first_line_ms;
-    if (!state.is_terminal)
-        return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&thread, NULL, redraw, NULL) == 0)
@@ -143,7 +146,10 @@ static void begin(void)
 void weft_tool_progress(const char *fmt, ...)
 {
     va_list ap;
-    pthread_once(&state.once, begin);
+    if (state.is_quiet)
+        return;
+    if (fmt)
+        pthread_once(&state.once, begin);
     pthread_mutex_lock(&state.lock);
     if (!fmt && state.what[0] && state.is_terminal) {
         fputs("\r\033[K", stderr);
@@ -164,6 +170,8 @@ void weft_tool_progress(const char *fmt, ...)
 
 void weft_tool_advance(double done, double total, const char *unit)
 {
+    if (state.is_quiet)
+        return;
     pthread_mutex_lock(&state.lock);
     bool is_new = state.total <= 0 && state.is_terminal; /* drawn without a bar so far */
     if (done <= 0 || !state.unit || strcmp(unit, state.unit) != 0)
@@ -174,4 +182,14 @@ void weft_tool_advance(double done, double total, const char *unit)
     if (state.what[0] && (is_new || weft_tool_now_ms() >= state.next_ms))
         draw();
     pthread_mutex_unlock(&state.lock);
+}
+
+void weft_tool_be_quiet(void)
+{
+    state.is_quiet = true;
+}
+
+bool weft_tool_is_quiet(void)
+{
+    return state.is_quiet;
 }

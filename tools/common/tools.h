@@ -32,8 +32,8 @@ typedef struct weft_verb {
 #include "tools/verbs.def"
 #undef VERB
 
-/* Prints all messages to standard error, "error: ..." (coloured on a terminal unless NO_COLOR), and
- * returns the exit code for `err`. */
+/* Ends the phase that is shown, prints all messages to standard error, "error: ..." (coloured on a
+ * terminal unless NO_COLOR), and returns the exit code for `err`. */
 int weft_tool_report(const weft_diag *diag, weft_err err);
 /* Returns the text of the first error, in `arena`, and clears the list: a failure that a report
  * shows is no error of the verb. */

@@ -335,8 +335,10 @@ weft_err weft_tool_measure_kernels(uint32_t threads, weft_arena *arena, weft_dia
         weft_buf text = {0};
         subject s = {.diag = diag, .arena = weft_arena_create(0)};
         bool more = write_model(i, &text, batch);
-        if (more)
-            weft_tool_progress("measuring kernels, %u threads: %zu of %d", threads, i + 1, MODELS);
+        if (more) {
+            weft_tool_progress("measuring kernels, %u thread%s", threads, threads == 1 ? "" : "s");
+            weft_tool_advance((double)i, MODELS, "models");
+        }
         err = !s.arena || text.failed
                   ? WEFT_ERR_NOMEM
                   : weft_tool_make_temporary("weft-calibrate", s.arena, diag, &s.path);

@@ -55,9 +55,11 @@ static weft_err calibrate(const options *o, weft_arena *arena, weft_diag *diag)
         WEFT_TRY(weft_tool_measure_kernels(most, arena, diag, &measured, &team_part));
     double took_s = (weft_tool_now_ms() - start_ms) * 1e-3;
     WEFT_TRY(weft_calibration_fit(measured.at, measured.len, weft_gpu_find("cpu"), diag, &fit));
-    printf("%s, 1%s%.0u threads, %.0f s\n", machine.name, most > 1 ? " and " : "",
-           most > 1 ? most : 0, took_s);
-    weft_tool_print_fit(&fit, stdout);
+    if (!weft_tool_is_quiet()) {
+        printf("%s, 1%s%.0u threads, %.0f s\n", machine.name, most > 1 ? " and " : "",
+               most > 1 ? most : 0, took_s);
+        weft_tool_print_fit(&fit, stdout);
+    }
     if (cpu_part < cpu_part_min)
         weft_diag_warn(
             diag, (weft_where){0},
@@ -68,8 +70,9 @@ static weft_err calibrate(const options *o, weft_arena *arena, weft_diag *diag)
     if (!o->output)
         WEFT_TRY(make_folders(path, diag));
     WEFT_TRY(weft_tool_calibration_save(&fit, path, diag));
-    printf("written to %s%s\n", path,
-           o->output ? "" : "; weft estimate and weft plan use it from now on");
+    if (!weft_tool_is_quiet())
+        printf("written to %s%s\n", path,
+               o->output ? "" : "; weft estimate and weft plan use it from now on");
     return WEFT_ERR_OK;
 }
 
@@ -82,7 +85,6 @@ static int run_calibrate(int argc, char **argv)
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     weft_err err = diag && arena ? calibrate(&o, arena, diag) : WEFT_ERR_NOMEM;
-    weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);

@@ -25,7 +25,7 @@ typedef struct options {
     weft_tool_pipeline pipeline;
     const char *output, *depfile, *report, *similarity, *picture, *plan, *gpu, *calibration;
     const char *repository, *kernel_cache;
-    bool allow_hard_links, tune, text_report, quiet;
+    bool allow_hard_links, tune, text_report;
     bool tf32;                 /* GEMMs of f32 may round their operands */
     bool is_f32;               /* nothing is computed in less than f32 */
     weft_tool_changes changes; /* effects of --merge-tolerance and --deltas near */
@@ -433,7 +433,7 @@ static weft_err write_bundle(options *o, const weft_tool_sources *sources, weft_
     if (o->depfile)
         WEFT_TRY(write_depfile(o, sources, diag));
     weft_tool_progress(NULL);
-    if (!o->quiet && strcmp(o->output, "-") != 0)
+    if (!weft_tool_is_quiet() && strcmp(o->output, "-") != 0)
         weft_tool_print_compiled(o->output, &bundle, o->pipeline.run.pass.merge_log,
                                  o->pipeline.run.pass.merge != WEFT_MERGE_OFF, cache);
     return WEFT_ERR_OK;
@@ -546,7 +546,9 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
         o->pipeline.watch = weft_tool_precision_watch;
         o->pipeline.watcher = &o->watch;
     }
-    weft_tool_progress("compiling %u models", weft_graph_model_count(sources->module));
+    uint32_t n_model = weft_graph_model_count(sources->module);
+    o->pipeline.doing =
+        weft_arena_printf(arena, "compiling %u model%s", n_model, n_model == 1 ? "" : "s");
     WEFT_TRY(weft_tool_pipeline_run(&o->pipeline, sources->module, pass, n, diag));
     if (weft_module_stage(sources->module) != WEFT_STAGE_PLAN)
         return write_text(sources->module, o->output, diag);
@@ -567,7 +569,6 @@ static int run_compile(int argc, char **argv)
     if (diag && arena)
         err = compile(&o, &sources, arena, diag);
     weft_tool_precision_finish(&o.watch);
-    weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
     weft_module_destroy(sources.module);
     weft_arena_destroy(arena);

@@ -128,7 +128,8 @@ static weft_err estimate_batch(weft_tool_estimate *o, const lowered *by_kind, ui
 static weft_err lower(const weft_tool_estimate *o, weft_module *m, const weft_gpu *gpu,
                       weft_diag *diag)
 {
-    weft_tool_pipeline pipeline = {.run = {.verify = WEFT_VERIFY_OFF, .pass = o->pass}};
+    weft_tool_pipeline pipeline = {.doing = "lowering",
+                                   .run = {.verify = WEFT_VERIFY_OFF, .pass = o->pass}};
     size_t n = 0;
     pipeline.run.pass.batch = o->batch;
     pipeline.run.pass.n_batch = o->n_batch;
@@ -141,7 +142,6 @@ static weft_err lower(const weft_tool_estimate *o, weft_module *m, const weft_gp
                       : WEFT_ERR_OK;
     }
     const weft_pass *const *framework = weft_pipeline("framework", &n);
-    weft_tool_progress("lowering");
     weft_err err = o->framework ? weft_tool_pipeline_run(&pipeline, m, framework, n, diag)
                                 : weft_tool_pipeline_lower(&pipeline, m, gpu, diag);
     weft_tool_progress(NULL);
@@ -443,7 +443,6 @@ static int run_estimate(int argc, char **argv)
         err = code < 0 ? run_options(o, arena, diag) : WEFT_ERR_OK;
     }
     if (!o || code < 0 || err != WEFT_ERR_OK) {
-        weft_tool_progress(NULL);
         code = weft_tool_report(diag, err);
         if (err != WEFT_ERR_OK && o && o->usage)
             code = WEFT_EXIT_USAGE;

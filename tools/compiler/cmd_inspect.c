@@ -781,8 +781,10 @@ static int run_inspect(int argc, char **argv)
     weft_arena *arena = weft_arena_create(0);
     json_t *root = json_object();
     weft_err err = WEFT_ERR_NOMEM;
+    weft_tool_progress("reading %s", o.file);
     if (diag && arena && root)
         err = weft_tool_inspect(o.file, !o.no_verify, diag, arena, root);
+    weft_tool_progress(NULL);
     if (err == WEFT_ERR_OK && o.json) {
         json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
         putchar('\n');

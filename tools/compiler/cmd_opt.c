@@ -60,7 +60,9 @@ static weft_err opt_file(options *o, weft_diag *diag)
 {
     weft_module *m = NULL;
     WEFT_TRY(weft_tool_load_module(o->file, diag, &m));
+    o->pipeline.doing = o->file;
     weft_err err = weft_tool_pipeline_run(&o->pipeline, m, o->pass, o->n_pass, diag);
+    weft_tool_progress(NULL);
     weft_buf text = {0};
     if (err == WEFT_ERR_OK) {
         weft_module_print(m, &text);

@@ -113,6 +113,7 @@ static weft_err add_file(weft_page *page, const char *path, weft_arena *arena, w
     bool is_json = false;
     weft_file_kind kind = WEFT_FILE_TEXT;
     page->file = path;
+    weft_tool_progress("reading %s", path);
     WEFT_TRY(find_json(path, diag, &is_json));
     if (is_json)
         return add_json(page, path, diag);

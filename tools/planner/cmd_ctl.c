@@ -165,6 +165,7 @@ static void print_adapters(const json_t *adapters)
 /* Waits until the change to `generation` is over. */
 static weft_err wait_for(client *c, uint64_t generation, double *out_took_s)
 {
+    weft_tool_progress("bringing generation %llu into force", (unsigned long long)generation);
     for (;;) {
         json_t *answer = NULL;
         weft_router_status s;
@@ -205,6 +206,7 @@ static weft_err apply_plan(client *c)
     json_decref(answer);
     if (err == WEFT_ERR_OK && !c->o->no_wait)
         err = wait_for(c, generation, &took_s);
+    weft_tool_progress(NULL);
     if (err == WEFT_ERR_OK && !c->o->json)
         printf(c->o->no_wait ? "generation %llu\n" : "generation %llu is in force after %.3g s\n",
                (unsigned long long)generation, took_s);
@@ -216,6 +218,7 @@ static weft_err apply_plan(client *c)
 /* Waits until an operation is over, and tells of it. */
 static weft_err wait_for_operation(client *c, long long number)
 {
+    weft_tool_progress("waiting for operation %lld", number);
     for (;;) {
         json_t *answer = NULL;
         WEFT_TRY(ask(c, json_pack("{s:s}", "do", "status"), &answer));

@@ -126,7 +126,7 @@ static weft_err make_plan(const weft_plan_options *o, weft_plan_inputs *in, weft
         WEFT_TRY(write_plan(o->output, in, &plan, diag));
     if (o->draw)
         WEFT_TRY(draw_plan(o->draw, in, &plan, diag));
-    if (o->output && strcmp(o->output, "-") != 0 && !printed && !o->quiet) {
+    if (o->output && strcmp(o->output, "-") != 0 && !printed && !weft_tool_is_quiet()) {
         printf("%s: %zu models in %zu placements\n", o->output, in->demands.n, plan.n);
         weft_tool_plan_print_head(&plan, &in->problem, arena);
     }
@@ -144,7 +144,7 @@ static weft_err run_options(weft_plan_options *o, weft_arena *arena, weft_diag *
 {
     weft_plan_inputs in = {0};
     WEFT_TRY(weft_tool_plan_inputs(o, arena, diag, &in));
-    if (!o->json && !o->quiet && !(o->output && strcmp(o->output, "-") == 0))
+    if (!o->json && !weft_tool_is_quiet() && !(o->output && strcmp(o->output, "-") == 0))
         weft_tool_prices_print(&in.prices);
     if (o->check)
         return check_file(o, &in, arena, diag, differs);
@@ -315,7 +315,6 @@ static int run_plan(int argc, char **argv)
     bool differs = false;
     if (diag && arena)
         err = run_options(&o, arena, diag, &differs);
-    weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);

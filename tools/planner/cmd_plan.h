@@ -25,7 +25,7 @@ typedef struct weft_tool_interference {
 typedef struct weft_plan_options {
     const char *set, *fleet, *bundle, *policy, *check, *layout, *output, *explain, *draw, *previous;
     const char *trace, *prices;
-    bool compare, json, quiet;
+    bool compare, json;
     weft_tool_interference interference; /* given: instead of that of `rules` */
     weft_rules rules;
     weft_goal goal;

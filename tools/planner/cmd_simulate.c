@@ -430,7 +430,6 @@ static int run_simulate(int argc, char **argv)
     weft_diag *diag = weft_diag_create();
     weft_arena *arena = weft_arena_create(0);
     weft_err err = diag && arena ? run_options(&o, arena, diag) : WEFT_ERR_NOMEM;
-    weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);

@@ -329,7 +329,10 @@ weft_err weft_tool_plan_decide(const weft_policy *policy, const weft_problem *pr
 {
     weft_plan plan = {0};
     double start_ms = weft_tool_now_ms();
-    WEFT_TRY(weft_plan_decide(policy, NULL, problem, arena, diag, &plan));
+    weft_tool_progress("planning, policy %s", policy->name);
+    weft_err err = weft_plan_decide(policy, NULL, problem, arena, diag, &plan);
+    weft_tool_progress(NULL);
+    WEFT_TRY(err);
     plan.decision_ms = weft_tool_now_ms() - start_ms;
     if (weft_plan_check(&plan, problem, diag) != WEFT_ERR_OK)
         return weft_diag_error(diag, WEFT_ERR_BUG, (weft_where){0},

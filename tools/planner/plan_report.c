@@ -216,9 +216,7 @@ weft_err weft_tool_plan_compare(const weft_plan_options *o, const weft_plan_inpu
         weft_diag *own = weft_diag_create();
         weft_plan plan = {0};
         weft_plan_metrics m;
-        weft_tool_progress("policy %s", policy->name);
         weft_err err = weft_tool_plan_decide(policy, &in->problem, arena, own, &plan);
-        weft_tool_progress(NULL);
         plan.policy = policy->name;
         if (err == WEFT_ERR_OK) {
             result = WEFT_ERR_OK;

@@ -39,6 +39,9 @@ static void hook(void *user, const weft_pass *pass, uint32_t number, bool after,
     const weft_tool_pipeline *p = user;
     if (p->watch)
         p->watch(p->watcher, pass, number, after, changed, time_ms, m);
+    /* Dumps and times go to standard error, too. */
+    if (!after && p->doing && !p->show_time && (p->dump_dir || !(p->dump_before || p->dump_after)))
+        weft_tool_progress("%s: %s", p->doing, weft_pass_name(pass));
     if (!after && wants(p->dump_before, pass))
         dump(p, pass, number, ".before", m);
     /* --dump-dir alone means: dump after every pass */

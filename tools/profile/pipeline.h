@@ -12,6 +12,7 @@ typedef struct weft_tool_pipeline {
     const char *dump_before, *dump_after; /* pass name, "all", or NULL */
     const char *dump_dir;                 /* NULL: standard error */
     bool show_time;
+    const char *doing;     /* shown before the name of the pass while it runs; NULL: nothing is */
     weft_pass_hook *watch; /* also called around each pass; NULL: nothing */
     void *watcher;
     int64_t batch[64];

@@ -226,7 +226,10 @@ static weft_err run_session(const options *o, weft_session *session, weft_arena 
     WEFT_TRY(weft_tool_load_inputs(&o->input, p, arena, diag, in));
     if (!o->json && o->output.n + o->expect.n > 0)
         weft_session_skip(session, find_unused(o, p));
-    WEFT_TRY(weft_session_run(session, in, p->n_input, diag, out, p->n_output));
+    weft_tool_progress("running %s", p->name);
+    weft_err ran = weft_session_run(session, in, p->n_input, diag, out, p->n_output);
+    weft_tool_progress(NULL);
+    WEFT_TRY(ran);
     WEFT_TRY(save_outputs(o, p, out, arena, diag));
     json_t *compared = o->json ? json_array() : NULL;
     json_t *report = o->json ? json_pack("{s:O}", "compared", compared) : NULL;
@@ -259,6 +262,7 @@ static weft_err run_model(const options *o, weft_arena *arena, weft_diag *diag, 
 {
     weft_engine *engine = NULL;
     weft_session *session = NULL;
+    weft_tool_progress("loading %s", o->bundle);
     WEFT_TRY(open_engine(o, diag, &engine));
     const weft_bundle *bundle = weft_engine_bundle(engine);
     weft_err err = WEFT_ERR_OK;

@@ -48,6 +48,7 @@ static int run_sign(int argc, char **argv)
     if (o.check && o.output)
         return weft_tool_usage(&weft_verb_sign, "-o is for --key");
     weft_diag *diag = weft_diag_create();
+    weft_tool_progress(o.key ? "signing %s" : "checking %s", o.bundle);
     weft_err err = !diag ? WEFT_ERR_NOMEM : o.key ? sign(&o, diag) : check(&o, diag);
     code = weft_tool_report(diag, err);
     if (o.check && err == WEFT_ERR_OK)

@@ -98,11 +98,10 @@ static int run_pull(int argc, char **argv)
     weft_arena *arena = weft_arena_create(0);
     weft_tool_progress("getting %s", o.pull.output);
     weft_err err = diag && arena ? weft_store_pull(&o.pull, arena, diag, &report) : WEFT_ERR_NOMEM;
-    weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
-    if (err == WEFT_ERR_OK && !o.json)
+    if (err == WEFT_ERR_OK && !o.json && !weft_tool_is_quiet())
         print_text(&o, &report);
-    else if (err == WEFT_ERR_OK && !print_json(&report))
+    else if (err == WEFT_ERR_OK && o.json && !print_json(&report))
         code = WEFT_EXIT_FAILED;
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);

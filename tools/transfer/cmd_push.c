@@ -61,11 +61,10 @@ static int run_push(int argc, char **argv)
     weft_arena *arena = weft_arena_create(0);
     weft_tool_progress("storing %s", o.push.bundle);
     weft_err err = diag && arena ? weft_store_push(&o.push, arena, diag, &report) : WEFT_ERR_NOMEM;
-    weft_tool_progress(NULL);
     code = weft_tool_report(diag, err);
-    if (err == WEFT_ERR_OK && !o.json)
+    if (err == WEFT_ERR_OK && !o.json && !weft_tool_is_quiet())
         print_text(&report);
-    else if (err == WEFT_ERR_OK && !print_json(&report))
+    else if (err == WEFT_ERR_OK && o.json && !print_json(&report))
         code = WEFT_EXIT_FAILED;
     weft_arena_destroy(arena);
     weft_diag_destroy(diag);
