@@ -40,7 +40,7 @@ for name, page in pages.items():
         assert (to or name) in pages, (name, link)
         assert not place or place in pages[to or name].ids, (name, link)
         links += 1
-assert len(figures) == 2, figures
+assert len(figures) == 3, figures
 commands = open("book/commands.html", encoding="utf-8").read()
 assert all(text in commands for text in ("--merge-tolerance", "weft reconcile", "gemm", "h100")), "commands.html"
 assert len(pages) > 20 and links > 60, (len(pages), links)
@@ -50,3 +50,5 @@ PY
 expect 0 "$WEFT" plan "$examples/digits.yaml" --fleet "$examples/fleet_gpu.yaml" --rate digits=200x --rate digits-attn=100x \
     --rate parity=80x --draw plan.svg
 cmp plan.svg "$WEFT_SOURCE_DIR/docs/figures/plan.svg" || die "docs/figures/plan.svg is another plan"
+expect 0 "$WEFT" estimate "$examples/digits.yaml" --gpu l4 --batch 1,64,4096 --draw estimate.svg
+cmp estimate.svg "$WEFT_SOURCE_DIR/docs/figures/estimate.svg" || die "docs/figures/estimate.svg is another estimate"

@@ -35,3 +35,13 @@ expect 0 "$WEFT" estimate "$model" --gpu h200 --slice 1g.18gb --format json
 alone=$(jq '.models[0].throughput_per_s | floor' out)
 expect 0 "$WEFT" estimate "$model" --gpu h200 --slice 1g.18gb --procs 3 --format json
 at_most "$alone" "$(jq '.models[0].throughput_per_s | floor' out)"
+# The picture: a point for each kernel that computes, both roofs; a bundle has no kernels.
+expect 0 "$WEFT" estimate "$model" --gpu h200 --batch 8 --draw roof.svg
+has out 'bound by'
+for text in 'Roofline of the kernels on h200 (whole)</title>' 'memory: ' 'arithmetic: ' 'bound by launches' '<circle'; do
+    has roof.svg "$text"
+done
+if command -v xmllint >/dev/null; then expect 0 xmllint --noout roof.svg; fi
+expect 2 "$WEFT" estimate "$model" --gpu h200 --profile -o p.csv --draw roof.svg
+expect 0 "$WEFT" compile "$model" --gpu h200 -o one.weft
+expect 1 "$WEFT" estimate one.weft --gpu h200 --draw roof.svg

@@ -182,6 +182,8 @@ static weft_err write_profile(weft_tool_estimate *o, weft_module *m, weft_arena 
 static weft_err report(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n,
                        weft_diag *diag)
 {
+    if (o->draw)
+        WEFT_TRY(weft_tool_draw_findings(o, f, n, diag));
     if (o->json)
         return weft_tool_write_findings(o, f, n, diag);
     if (o->compare && !o->explain && !o->per_kernel) {
@@ -326,7 +328,8 @@ static weft_err read_bundle(weft_tool_estimate *o, const weft_bundle *bundle, we
     size_t n = 0;
     weft_tool_finding *f =
         weft_arena_array(arena, (size_t)bundle->n_program * o->n_at * o->n_batch + 1, sizeof *f);
-    if (o->per_kernel || o->explain || o->framework || o->calibrate || o->n_dim || o->together)
+    if (o->per_kernel || o->explain || o->draw || o->framework || o->calibrate || o->n_dim ||
+        o->together)
         return weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = o->file[0]},
                                "a bundle has no kernels of the compiler; give the model file");
     if (o->pass.precision != WEFT_DTYPE_NONE || o->model || o->calibration)

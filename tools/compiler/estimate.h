@@ -29,7 +29,7 @@ typedef struct weft_tool_estimate {
     bool together;          /* model i runs on at[i] while the others run: several shares */
     weft_pass_options pass; /* --precision */
     bool per_kernel, explain, compare, profile, json, framework;
-    const char *kernels, *calibrate, *calibration, *model, *prices_file;
+    const char *kernels, *calibrate, *calibration, *model, *prices_file, *draw;
     weft_tool_prices prices;
     bool features, no_dispatch;
     weft_calibration fit;   /* valid if `calibration` is set; find_calibration() */
@@ -82,6 +82,10 @@ void weft_tool_print_comparison(const weft_tool_finding *f, size_t n);
 WEFT_MUST_USE weft_err weft_tool_write_findings(const weft_tool_estimate *o,
                                                 const weft_tool_finding *f, size_t n,
                                                 weft_diag *diag);
+/* Writes the roofline of the kernels to o->draw. */
+WEFT_MUST_USE weft_err weft_tool_draw_findings(const weft_tool_estimate *o,
+                                               const weft_tool_finding *f, size_t n,
+                                               weft_diag *diag);
 /* estimate_profile.c */
 WEFT_MUST_USE weft_err weft_tool_write_profile(const weft_profile *profile, const char *path,
                                                weft_diag *diag);

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "tools/report/page.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -156,8 +157,7 @@ static json_t *finding_to_json(const weft_tool_estimate *o, const weft_tool_find
     return row;
 }
 
-weft_err weft_tool_write_findings(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n,
-                                  weft_diag *diag)
+static json_t *findings_to_json(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n)
 {
     json_t *root = json_object(), *models = json_array();
     json_object_set_new(root, "device", json_string(o->at[0].gpu->name));
@@ -169,6 +169,24 @@ weft_err weft_tool_write_findings(const weft_tool_estimate *o, const weft_tool_f
     for (size_t i = 0; i < n; i++)
         json_array_append_new(models, finding_to_json(o, &f[i]));
     json_object_set_new(root, "models", models);
+    return root;
+}
+
+weft_err weft_tool_draw_findings(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n,
+                                 weft_diag *diag)
+{
+    weft_tool_estimate all = *o;
+    all.per_kernel = all.explain = true;
+    json_t *root = findings_to_json(&all, f, n);
+    weft_err err = weft_page_draw_estimate(root, o->draw, diag);
+    json_decref(root);
+    return err;
+}
+
+weft_err weft_tool_write_findings(const weft_tool_estimate *o, const weft_tool_finding *f, size_t n,
+                                  weft_diag *diag)
+{
+    json_t *root = findings_to_json(o, f, n);
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
     json_decref(root);
     if (!text)

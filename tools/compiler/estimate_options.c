@@ -162,6 +162,8 @@ int weft_tool_estimate_check(weft_tool_estimate *o, const weft_verb *verb)
                                "f16 or bf16 itself");
     if (o->kernels && o->pass.precision != WEFT_DTYPE_NONE)
         return weft_tool_usage(verb, "the rows of --kernels name their types: no --precision");
+    if (o->draw && (o->kernels || o->calibrate || o->profile))
+        return weft_tool_usage(verb, "--draw excludes --kernels, --calibrate and --profile");
     if (o->features && !o->kernels)
         return weft_tool_usage(verb, "--features goes with --kernels");
     if (o->no_dispatch && !o->kernels)

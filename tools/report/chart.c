@@ -1,6 +1,8 @@
 /* Charts as SVG. */
 #include "tools/report/chart.h"
 
+#include "base/page_style.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +18,8 @@ enum {
     TOP = 8,
     AXIS = 42,
     POINTS = 380,
-    LABEL_MAX = 30
+    LABEL_MAX = 30,
+    LEGEND_ROW = 24
 };
 
 void weft_axis_cover(weft_axis *axis, double x)
@@ -129,12 +132,27 @@ static void begin(weft_chart *c, weft_page *page, const char *name, double heigh
 {
     uint32_t id = ++page->n_chart;
     c->out = &page->body;
+    c->is_picture = page->is_picture;
+    if (page->is_picture) {
+        page->legend_at = height;
+        weft_buf_printf(c->out,
+                        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\"",
+                        WIDTH, height + LEGEND_ROW);
+        height += LEGEND_ROW;
+    } else {
+        weft_buf_puts(c->out, "<figure>\n<svg");
+    }
     weft_buf_printf(c->out,
-                    "<figure>\n<svg viewBox=\"0 0 %d %.0f\" role=\"img\" "
+                    " viewBox=\"0 0 %d %.0f\" role=\"img\" "
                     "aria-labelledby=\"g%u\"><title id=\"g%u\">",
                     WIDTH, height, id, id);
     weft_buf_put_xml(c->out, name);
     weft_buf_puts(c->out, "</title>\n");
+    if (page->is_picture)
+        weft_buf_printf(c->out,
+                        "<style>\n%ssvg{font-family:sans-serif}.paper{fill:var(--paper)}</style>\n"
+                        "<rect class=\"paper\" width=\"100%%\" height=\"100%%\"/>\n",
+                        weft_page_style);
 }
 
 /* The title that browsers show, in an element that is open. */
@@ -257,6 +275,8 @@ void weft_chart_line(weft_chart *chart, double x0, double y0, double x1, double 
 
 void weft_chart_end(weft_chart *chart, const char *caption)
 {
+    if (chart->is_picture)
+        return;
     weft_buf_puts(chart->out, "</svg>\n<figcaption>");
     weft_buf_put_xml(chart->out, caption);
     weft_buf_puts(chart->out, "</figcaption>\n</figure>\n");
@@ -265,9 +285,12 @@ void weft_chart_end(weft_chart *chart, const char *caption)
 void weft_chart_legend(weft_page *page, const char *const *name, uint32_t n)
 {
     const int columns = 4, row = 20;
-    weft_buf_printf(&page->body,
-                    "<svg viewBox=\"0 0 %d %u\" role=\"img\" aria-label=\"Colours\">\n", WIDTH,
-                    (n + (uint32_t)columns - 1) / (uint32_t)columns * (uint32_t)row + 4);
+    if (page->is_picture)
+        weft_buf_printf(&page->body, "<g transform=\"translate(0 %.0f)\">\n", page->legend_at);
+    else
+        weft_buf_printf(&page->body,
+                        "<svg viewBox=\"0 0 %d %u\" role=\"img\" aria-label=\"Colours\">\n", WIDTH,
+                        (n + (uint32_t)columns - 1) / (uint32_t)columns * (uint32_t)row + 4);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t x = i % (uint32_t)columns * (WIDTH / (uint32_t)columns),
                  y = i / (uint32_t)columns * (uint32_t)row;
@@ -278,5 +301,5 @@ void weft_chart_legend(weft_page *page, const char *const *name, uint32_t n)
         weft_buf_put_xml(&page->body, name[i]);
         weft_buf_puts(&page->body, "</text>\n");
     }
-    weft_buf_puts(&page->body, "</svg>\n");
+    weft_buf_puts(&page->body, page->is_picture ? "</g>\n</svg>\n" : "</svg>\n");
 }

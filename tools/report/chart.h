@@ -22,6 +22,7 @@ typedef struct weft_chart {
     weft_axis x, y;
     double left, right, top, bottom; /* of the area in which values are */
     uint32_t row;
+    bool is_picture;
 } weft_chart;
 
 /* `n`: number of rows. */
@@ -41,7 +42,7 @@ void weft_chart_point(weft_chart *chart, double x, double y, uint32_t color, con
 void weft_chart_line(weft_chart *chart, double x0, double y0, double x1, double y1,
                      const char *label);
 
-/* `caption`: a sentence below the chart. */
+/* `caption`: a sentence below the chart. A picture needs a legend to be complete. */
 void weft_chart_end(weft_chart *chart, const char *caption);
 /* Names of colours, below a chart: "name" of colour i for i below n. */
 void weft_chart_legend(weft_page *page, const char *const *name, uint32_t n);

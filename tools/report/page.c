@@ -177,6 +177,8 @@ void weft_page_close(weft_page *page)
 
 void weft_page_heading(weft_page *page, const char *text)
 {
+    if (page->is_picture)
+        return;
     weft_buf_puts(&page->body, "<h3>");
     weft_buf_put_xml(&page->body, text);
     weft_buf_puts(&page->body, "</h3>\n");

@@ -8,6 +8,7 @@
 #include "base/str.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 enum { WEFT_PAGE_NUMBER_MAX = 48, WEFT_PAGE_COLORS = 8 };
 
@@ -22,6 +23,10 @@ typedef struct weft_page {
     const char *missing_file; /* that file */
     uint32_t n_section, n_chart;
     uint32_t column, numeric; /* of a table: the next column; bit i: column i has numbers */
+    /* The body is one chart and its legend, a picture by itself: headings and captions are left
+     * out. */
+    bool is_picture;
+    double legend_at; /* of a picture: height of its chart */
 } weft_page;
 
 void weft_page_finish(weft_page *page);
@@ -37,6 +42,10 @@ void weft_page_add_estimate(weft_page *page, const json_t *estimate);
 void weft_page_add_plan(weft_page *page, const json_t *plan);
 void weft_page_add_simulation(weft_page *page, const json_t *simulation);
 void weft_page_add_bench(weft_page *page, const json_t *bench);
+
+/* The roofline of the first slice that has kernels, as an SVG. */
+WEFT_MUST_USE weft_err weft_page_draw_estimate(const json_t *estimate, const char *path,
+                                               weft_diag *diag);
 
 /* -- Parts of sections ------------------------------------------------------------------------ */
 

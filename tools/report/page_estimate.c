@@ -1,6 +1,7 @@
 /* The section of an estimate: times with their bands, memory, what bounds each model, and a
  * roofline of its kernels. */
 #include "estimator/estimator.h"
+#include "base/file.h"
 #include "tools/report/chart.h"
 
 #include <math.h>
@@ -264,6 +265,24 @@ static bool begins_slice(const json_t *models, size_t at)
             json_array_size(kernels_of(json_array_get(models, i))) > 0)
             return false;
     return true;
+}
+
+weft_err weft_page_draw_estimate(const json_t *estimate, const char *path, weft_diag *diag)
+{
+    weft_page page = {.is_picture = true};
+    const json_t *models = weft_page_list(&page, estimate, "models");
+    size_t i = 0;
+    while (i < json_array_size(models) && !begins_slice(models, i))
+        i++;
+    draw_roofline(&page, models, json_array_get(models, i));
+    weft_err err = page.body.failed ? WEFT_ERR_NOMEM : WEFT_ERR_OK;
+    if (err == WEFT_ERR_OK && page.n_chart == 0)
+        err = weft_diag_error(diag, WEFT_ERR_UNSUP, (weft_where){.file = path},
+                              "there are no kernels to draw");
+    if (err == WEFT_ERR_OK)
+        err = weft_file_write(path, page.body.at, page.body.len, diag);
+    weft_page_finish(&page);
+    return err;
 }
 
 void weft_page_add_estimate(weft_page *page, const json_t *estimate)
