@@ -10,6 +10,8 @@
  * singular sub-messages. */
 #include "frontend/onnx_int.h"
 
+#include "base/file_guess.h"
+
 #include <string.h>
 
 typedef enum part {
@@ -133,6 +135,7 @@ typedef struct slimmer {
     weft_diag *diag;
     weft_where where;
     const uint8_t *bytes;
+    size_t n_bytes;
     uint8_t *out;
     size_t len, cap;
     WEFT_VEC(weft_onnx_payload) payload;
@@ -178,8 +181,11 @@ bool weft_onnx__varints(const uint8_t *at, uint64_t len, uint64_t n, uint64_t *o
 
 static weft_err refuse(slimmer *s, const uint8_t *at, part p, const char *what)
 {
-    return weft_diag_error(s->diag, WEFT_ERR_INPUT, s->where, "%s at byte %llu: %s", part_name[p],
-                           (unsigned long long)(at - s->bytes), what);
+    bool is_other = p == PART_MODEL && !weft_file_is_onnx(s->bytes, s->n_bytes);
+    return weft_diag_error(s->diag, WEFT_ERR_INPUT, s->where, "%s%s at byte %llu: %s%s",
+                           is_other ? "no ONNX file: " : "", part_name[p],
+                           (unsigned long long)(at - s->bytes), what,
+                           is_other ? weft_file_guess(s->bytes, s->n_bytes) : "");
 }
 
 static weft_err read_field(slimmer *s, cursor *c, part p, field *out)
@@ -433,7 +439,8 @@ static weft_err slim_message(slimmer *s, part p, const uint8_t *at, uint64_t len
 weft_err weft_onnx__slim(const uint8_t *bytes, size_t len, weft_onnx_root root, weft_arena *arena,
                          weft_diag *diag, const char *file, weft_onnx_slim *out)
 {
-    slimmer s = {.arena = arena, .diag = diag, .where = {.file = file}, .bytes = bytes};
+    slimmer s = {
+        .arena = arena, .diag = diag, .where = {.file = file}, .bytes = bytes, .n_bytes = len};
     if (len > INT32_MAX)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, s.where,
                                "%zu bytes: protobuf messages end at 2 GiB", len);

@@ -2,6 +2,7 @@
  * metadata; bundle_write.c is the writer. */
 #include "ir/bundle.h"
 
+#include "base/file_guess.h"
 #include "base/num.h"
 #include "ir/bundle_int.h"
 
@@ -72,7 +73,8 @@ static weft_err check_header(opener *o, uint64_t *out_table_at)
     uint64_t len = o->b.file.len;
     weft_where where = {.file = o->path};
     if (len < 8 || memcmp(h, WEFT_BUNDLE_MAGIC, 4) != 0)
-        return refuse(o, "not a bundle");
+        return weft_diag_error(o->diag, WEFT_ERR_INPUT, where, "not a bundle%s",
+                               weft_file_guess(h, (size_t)len));
     if (weft_bundle__get(h + 4, 4) != WEFT_BUNDLE_VERSION)
         return weft_diag_error(o->diag, WEFT_ERR_UNSUP, where,
                                "the bundle has version %llu, this program reads %d",

@@ -582,7 +582,9 @@ static weft_err parse_header(weft_parser *p)
 {
     uint64_t version;
     WEFT_TRY(weft_parser__next(p));
-    WEFT_TRY(weft_parser__word(p, "wir"));
+    if (!weft_parser__is_word(p, "wir"))
+        return weft_parser__expected(p, "`wir`, with which text IR begins");
+    WEFT_TRY(weft_parser__next(p));
     weft_token tok = p->tok;
     WEFT_TRY(weft_parser__u64(p, UINT32_MAX, "a version", &version));
     if (version != 1) {

@@ -9,6 +9,7 @@
 #include "scheduler/input/yaml_int.h"
 
 #include "base/file.h"
+#include "base/file_guess.h"
 #include "base/nearest.h"
 
 #include <stdio.h>
@@ -127,7 +128,8 @@ static weft_err check_brackets(const weft_yaml *yaml, weft_diag *diag)
         if (depth > WEFT_YAML_BRACKETS_MAX)
             return weft_diag_error(diag, WEFT_ERR_INPUT,
                                    (weft_where){.file = yaml->file, .line = line},
-                                   "more than 64 brackets are open at once");
+                                   "is not YAML: more than 64 brackets are open at once%s",
+                                   weft_file_guess_format(yaml->text, yaml->len));
     }
     return WEFT_ERR_OK;
 }
@@ -135,13 +137,15 @@ static weft_err check_brackets(const weft_yaml *yaml, weft_diag *diag)
 /* -- Opening ---------------------------------------------------------------------------------- */
 
 /* Converts an error of libyaml into a diagnostic. */
-static weft_err convert_parser_error(const yaml_parser_t *parser, const char *file, weft_diag *diag)
+static weft_err convert_parser_error(const weft_yaml *yaml, const yaml_parser_t *parser,
+                                     weft_diag *diag)
 {
-    weft_where where = {.file = file, .line = (uint32_t)parser->problem_mark.line + 1};
+    weft_where where = {.file = yaml->file, .line = (uint32_t)parser->problem_mark.line + 1};
     if (parser->error == YAML_MEMORY_ERROR)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, where, "yaml: out of memory");
-    return weft_diag_error(diag, WEFT_ERR_INPUT, where, "yaml: %s",
-                           parser->problem ? parser->problem : "cannot be read");
+    return weft_diag_error(diag, WEFT_ERR_INPUT, where, "is not YAML: %s%s",
+                           parser->problem ? parser->problem : "cannot be read",
+                           weft_file_guess_format(yaml->text, yaml->len));
 }
 
 static weft_err compose(weft_yaml *yaml, weft_diag *diag)
@@ -155,11 +159,11 @@ static weft_err compose(weft_yaml *yaml, weft_diag *diag)
     weft_err err = WEFT_ERR_OK;
     if (!yaml_parser_load(&parser, &yaml->doc)) {
         memset(&yaml->doc, 0, sizeof yaml->doc);
-        err = convert_parser_error(&parser, yaml->file, diag);
+        err = convert_parser_error(yaml, &parser, diag);
     } else if (!yaml_document_get_root_node(&yaml->doc)) {
         err = fail_at(yaml, NULL, diag, "file is empty");
     } else if (!yaml_parser_load(&parser, &second)) {
-        err = convert_parser_error(&parser, yaml->file, diag);
+        err = convert_parser_error(yaml, &parser, diag);
     } else {
         const yaml_node_t *root = yaml_document_get_root_node(&second);
         if (root)
@@ -227,6 +231,25 @@ static void *load_mem(void *ctx_in, void *old, size_t size)
     return now;
 }
 
+/* libcyaml's words for a value of another kind, in those of the documents. */
+static void reword_kind(char *text, size_t size)
+{
+    static const struct {
+        const char *word, *text;
+    } kinds[] = {{"MAPPING", "keys with values"}, {"MAPPING_START", "keys with values"},
+                 {"SEQUENCE", "a list"},          {"SEQUENCE_START", "a list"},
+                 {"SCALAR", "a single value"},    {"ALIAS", "an alias"}};
+    char kind[2][32];
+    const char *word[2] = {kind[0], kind[1]};
+    if (sscanf(text, "expecting %31[A-Z_], got event: %31[A-Z_]", kind[0], kind[1]) != 2)
+        return;
+    for (int w = 0; w < 2; w++)
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+            if (strcmp(kind[w], kinds[i].word) == 0)
+                word[w] = kinds[i].text;
+    snprintf(text, size, "needs %s here, not %s", word[0], word[1]);
+}
+
 static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list args)
     WEFT_PRINTF(3, 0);
 
@@ -249,6 +272,7 @@ static void load_log(cyaml_log_t level, void *ctx_in, const char *fmt, va_list a
     snprintf(ctx->text, sizeof ctx->text, "%s", from);
     if (ctx->text[0] >= 'A' && ctx->text[0] <= 'Z')
         ctx->text[0] = (char)(ctx->text[0] - 'A' + 'a');
+    reword_kind(ctx->text, sizeof ctx->text);
 }
 
 static const cyaml_schema_field_t *find_field(const cyaml_schema_field_t *field, const char *name)

@@ -4,6 +4,8 @@
 #include "scheduler/input/input.h"
 #include "scheduler/plan/plan.h"
 
+#include "base/file_guess.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -518,9 +520,9 @@ weft_err weft_plan_from_json(const char *text, size_t len, const char *file, wef
         return fail(&rd, "plan", "is larger than 256 MiB");
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        return weft_diag_error(diag, WEFT_ERR_INPUT,
-                               (weft_where){.file = file, .line = (uint32_t)error.line}, "json: %s",
-                               error.text);
+        return weft_diag_error(
+            diag, WEFT_ERR_INPUT, (weft_where){.file = file, .line = (uint32_t)error.line},
+            "is no plan, as it is not JSON: %s%s", error.text, weft_file_guess(text, len));
     weft_err err = read_plan(&rd, root, out);
     json_decref(root);
     return err;
@@ -535,9 +537,9 @@ weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *f
     const weft_where where = {.file = file};
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        return weft_diag_error(diag, WEFT_ERR_INPUT,
-                               (weft_where){.file = file, .line = (uint32_t)error.line}, "json: %s",
-                               error.text);
+        return weft_diag_error(
+            diag, WEFT_ERR_INPUT, (weft_where){.file = file, .line = (uint32_t)error.line},
+            "is no plan, as it is not JSON: %s%s", error.text, weft_file_guess(text, len));
     const json_t *models = json_object_get(root, "models");
     size_t n = json_array_size(models);
     weft_demand *d = weft_arena_array(arena, n + 1, sizeof *d);

@@ -28,5 +28,23 @@ has err missing.onnx
 printf 'models:\n  - name: m\n    fiel: a.onnx\n' >set.yaml
 expect 1 "$WEFT" compile set.yaml -o new.weft
 has err set.yaml
+# What a file seems to be.
+cp "$examples/digits_cnn.onnx" model.onnx
+printf 'PK\3\4 model.pt' >model.pt
+expect 1 "$WEFT" compile model.pt -o new.weft
+has err 'no ONNX file: ModelProto at byte 2: malformed tag: this is a zip archive, as PyTorch writes; torch.onnx.export'
+for verb in run bench serve; do
+    expect 1 "$WEFT" $verb model.onnx
+    has err 'model.onnx: not a bundle: this is an ONNX model; weft compile makes a bundle of it'
+done
+expect 1 "$WEFT" plan model.onnx --fleet "$examples/fleet.yaml"
+has err 'is not YAML: control characters are not allowed: this is an ONNX model'
+expect 1 "$WEFT" simulate model.onnx
+has err "is no plan, as it is not JSON: '[' or '{' expected"
+printf 'models: 3\n' >set.yaml
+expect 1 "$WEFT" plan set.yaml --fleet "$examples/fleet.yaml"
+has err 'set.yaml:1: needs a list here, not a single value'
+expect 1 "$WEFT" inspect set.yaml
+has err 'this seems to be a set file, which compile, estimate and plan take'
 # No colour and no progress if standard error is not a terminal.
 lacks err $'\033'

@@ -179,7 +179,7 @@ static void test_setfile__refuses_hostile_yaml(void **state)
     expect_refusal(ONE "---\n" ONE, 0, "second document");
     expect_refusal(ONE "    file: b.onnx\n", 4, "twice");
     expect_refusal("? [a, b]\n: c\n", 0, "key");
-    expect_refusal("models: [\n", 0, "yaml");
+    expect_refusal("models: [\n", 0, "YAML");
     expect_refusal("models: \"\\0\"\n", 0, "zero byte");
     expect_refusal("plain text\n", 0, "");
     char *deep = malloc(100001);
