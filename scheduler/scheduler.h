@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/device_type.h"
 #include "base/diag.h"
+#include "base/nearest.h"
 #include "ir/cost.h"
 #include "scheduler/set.h"
 
@@ -68,6 +69,9 @@ typedef struct weft_demands {
     const weft_demand *at;
     size_t n;
 } weft_demands;
+/* What a message of a model that is none of these ends with (weft_nearest_say). */
+const char *weft_demands_say_known(const weft_demands *demands, const char *model,
+                                   char buf[WEFT_NEAREST_BYTES_MAX]);
 
 /* What a model of a set file demands; the times are the caller's. */
 weft_demand weft_demand_of(const weft_set_model *model, weft_profile profile);

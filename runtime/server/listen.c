@@ -104,8 +104,11 @@ static weft_err open_addresses(weft_listener *l, const char *address, int port, 
         err = WEFT_ERR_IO;
     freeaddrinfo(list);
     if (err != WEFT_ERR_OK)
-        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on %s:%d: %s",
-                               address, port, strerror(errno));
+        return weft_diag_error(diag, WEFT_ERR_IO, (weft_where){0}, "cannot listen on %s:%d: %s%s",
+                               address, port, strerror(errno),
+                               errno == EADDRINUSE ? ", by another program: name another port, 0 "
+                                                     "for any that is free"
+                                                   : "");
     return WEFT_ERR_OK;
 }
 

@@ -93,3 +93,15 @@ uint32_t weft_demands__find(const weft_demand_index *index, const char *model)
     }
     return UINT32_MAX;
 }
+
+static const char *model_at(size_t i, const void *user)
+{
+    const weft_demands *demands = user;
+    return i < demands->n ? demands->at[i].model : NULL;
+}
+
+const char *weft_demands_say_known(const weft_demands *demands, const char *model,
+                                   char buf[WEFT_NEAREST_BYTES_MAX])
+{
+    return weft_nearest_say(model, model_at, demands, buf);
+}

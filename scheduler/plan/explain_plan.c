@@ -535,6 +535,7 @@ weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
     weft_families_of_plan(plan, problem, arena, &judged);
     judged.rules = plan->rules;
     judged.goal = plan->goal;
+    char known[WEFT_NEAREST_BYTES_MAX];
     explainer e = {
         .plan = plan, .problem = &judged, .policy = policy, .arena = arena, .demand = NONE};
     for (uint32_t i = 0; i < judged.demands->n; i++)
@@ -542,7 +543,8 @@ weft_err weft_plan_explain(const weft_plan *plan, const weft_problem *problem,
             e.demand = i;
     if (e.demand == NONE)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = model},
-                               "the set has no such model");
+                               "the set has no such model%s",
+                               weft_demands_say_known(judged.demands, model, known));
     e.d = &judged.demands->at[e.demand];
     e.out = (weft_explanation){
         .model = e.d->model, .slo_us = e.d->slo_us, .rate_per_s = e.d->rate_per_s};

@@ -88,7 +88,7 @@ static weft_err answer_whatif(const weft_plan_options *o, const weft_policy *pol
     if (err == WEFT_ERR_OK)
         changed->problem.previous = &before;
     weft_err after = weft_tool_plan_decide(policy, &changed->problem, arena, diag, out);
-    if (after == WEFT_ERR_OK)
+    if (after == WEFT_ERR_OK && !(weft_tool_is_quiet() && o->output))
         weft_tool_plan_print_whatif(o, err == WEFT_ERR_OK ? &before : NULL, why, out,
                                     &changed->problem, arena);
     changed->problem.previous = in->problem.previous;

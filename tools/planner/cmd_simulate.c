@@ -206,8 +206,10 @@ static void print_service(const weft_sim_service *s, double seconds)
 
 static void print_report(const weft_sim_report *r)
 {
-    printf("%.6g s, utilisation %.1f%%, %.6g device hours, $%.4g", r->simulated_s, 100 * r->busy,
-           r->device_s / 3600, r->cost);
+    printf("%.6g s, utilisation %.1f%%, %.6g device hours", r->simulated_s, 100 * r->busy,
+           r->device_s / 3600);
+    if (r->cost > 0) /* else no device has a price */
+        printf(", $%.4g", r->cost);
     if (r->has_energy)
         printf(", %.6g kJ", r->energy_j / 1e3);
     if (r->has_carbon)

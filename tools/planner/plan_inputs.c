@@ -239,6 +239,8 @@ static bool parse_change(const char *text, double old, bool (*parse)(const char 
 static weft_err change_model(const weft_plan_change *c, const char *name, const char *value,
                              weft_demand *demand, size_t n, weft_diag *diag)
 {
+    const weft_demands all = {demand, n};
+    char known[WEFT_NEAREST_BYTES_MAX], why[sizeof known + 32];
     for (size_t i = 0; i < n; i++) {
         if (strcmp(demand[i].model, name) != 0)
             continue;
@@ -251,7 +253,9 @@ static weft_err change_model(const weft_plan_change *c, const char *name, const 
                    ? WEFT_ERR_OK
                    : refuse(diag, c, "must be a factor such as 2x or a time such as 50ms");
     }
-    return refuse(diag, c, "the set has no such model");
+    snprintf(why, sizeof why, "the set has no such model%s",
+             weft_demands_say_known(&all, name, known));
+    return refuse(diag, c, why);
 }
 
 /* Changes the count of a row, or adds a row of a new type that may be divided in every way. */

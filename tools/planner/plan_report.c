@@ -45,14 +45,25 @@ static const char *proof_text(const weft_plan *plan, char *buf, size_t size)
     return buf;
 }
 
+enum { COST_MAX = 32 };
+
+/* "$1.79/h"; devices without a price cost nothing in plans, which is not what they cost. */
+static const char *cost_text(double per_hour, char buf[COST_MAX])
+{
+    if (per_hour <= 0)
+        return "no known price";
+    snprintf(buf, COST_MAX, "$%.2f/h", per_hour);
+    return buf;
+}
+
 void weft_tool_plan_print_head(const weft_plan *plan, const weft_problem *problem,
                                weft_arena *arena)
 {
     weft_plan_metrics m;
     weft_plan_measure(plan, problem, arena, &m);
-    char proof[64];
-    printf("policy %s: %u device%s, $%.2f/h, at least %.0f needed%s, decided in %.2f ms\n",
-           plan->policy, plan->gpus, plan->gpus == 1 ? "" : "s", plan->cost_per_hour,
+    char proof[64], cost[COST_MAX];
+    printf("policy %s: %u device%s, %s, at least %.0f needed%s, decided in %.2f ms\n", plan->policy,
+           plan->gpus, plan->gpus == 1 ? "" : "s", cost_text(plan->cost_per_hour, cost),
            plan->lower_bound, proof_text(plan, proof, sizeof proof), plan->decision_ms);
     printf("slack %.1f %% inside slices, %.1f %% of devices unused", m.internal_slack * 100,
            m.external_fragmentation * 100);
@@ -395,12 +406,13 @@ static void print_change(const weft_explain_change *c)
 {
     bool slo = c->what == WEFT_CHANGE_SLO;
     double unit = slo ? 1e3 : 1;
+    char cost[COST_MAX];
     printf("  %s of %.6g%s (now %.6g%s): ", slo ? "an SLO" : "a rate", c->to / unit,
            slo ? " ms" : "/s", c->from / unit, slo ? " ms" : "/s");
     if (c->slice)
         printf("fits the smaller slice %s of %s\n", c->slice[0] ? c->slice : "(whole)", c->type);
     else
-        printf("%u devices, $%.2f/h\n", c->gpus, c->cost_per_hour);
+        printf("%u devices, %s\n", c->gpus, cost_text(c->cost_per_hour, cost));
 }
 
 static json_t *families_json(const weft_explanation *e)
@@ -426,11 +438,12 @@ static json_t *families_json(const weft_explanation *e)
 
 static void print_family(const weft_explain_family *f)
 {
+    char cost[COST_MAX];
     printf("  %s run%s; %s ", f->name, f->used ? " as one joint program" : " apart",
            f->used ? "apart" : "as one joint program");
     if (f->feasible)
-        printf("they need %u device%s, $%.2f/h, %.3g devices' worth of work instead of %.3g\n",
-               f->gpus, f->gpus == 1 ? "" : "s", f->cost_per_hour, f->busy, f->busy_now);
+        printf("they need %u device%s, %s, %.3g devices' worth of work instead of %.3g\n", f->gpus,
+               f->gpus == 1 ? "" : "s", cost_text(f->cost_per_hour, cost), f->busy, f->busy_now);
     else
         printf("there is no plan\n");
 }
