@@ -33,8 +33,8 @@ static uint32_t find_or_fail(weft_grpc_call *call, const char *name, const char 
 {
     uint32_t at = find_model(call, name, version);
     if (at == UINT32_MAX)
-        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown model '%.64s'%s%.16s", name,
-                             version[0] ? ", version " : "", version);
+        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, WEFT_UNKNOWN_MODEL "%s%.16s",
+                             (int)strnlen(name, 64), name, version[0] ? ", version " : "", version);
     return at;
 }
 
@@ -180,7 +180,7 @@ static ProtobufCMessage *server_metadata(weft_grpc_call *call, weft_arena *arena
     (void)in;
     inference__server_metadata_response__init(r);
     const char *const *extensions = weft_oip__extensions(call->regions, &r->n_extensions);
-    r->name = name;
+    r->name = call->server_name ? (char *)call->server_name : name;
     r->version = version;
     r->extensions = weft_arena_array(arena, r->n_extensions, sizeof *r->extensions);
     for (size_t i = 0; i < r->n_extensions; i++)
@@ -350,6 +350,14 @@ static const weft_grpc_method methods[] = {
      .group = WEFT_API_SHARED_MEMORY,
      .request = &inference__system_shared_memory_unregister_request__descriptor,
      .run = weft_grpc__unregister_regions},
+    {.path = SERVICE "CudaSharedMemoryStatus",
+     .group = WEFT_API_SHARED_MEMORY,
+     .request = &inference__cuda_shared_memory_status_request__descriptor,
+     .run = weft_grpc__list_no_regions},
+    {.path = SERVICE "CudaSharedMemoryUnregister",
+     .group = WEFT_API_SHARED_MEMORY,
+     .request = &inference__cuda_shared_memory_unregister_request__descriptor,
+     .run = weft_grpc__unregister_nothing},
     {.path = SERVICE "TraceSetting",
      .group = WEFT_API_TRACE,
      .request = &inference__trace_setting_request__descriptor,

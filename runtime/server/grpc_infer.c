@@ -260,9 +260,6 @@ static bool read_input(reader *r, const infer_input *input, const ProtobufCBinar
         return share_input(r, at, &place);
     if (!raw)
         return read_typed(r, input->contents, at, name);
-    if (count_contents(input->contents) > 0)
-        return fail(r, WEFT_ANSWER_INVALID,
-                    "input '%s' has typed contents beside raw_input_contents", name);
     return read_raw(r, raw, at, name);
 }
 
@@ -275,8 +272,14 @@ static bool read_inputs(reader *r)
         return fail(r, WEFT_ANSWER_INVALID, "%zu inputs are given, the model has %" PRIu32,
                     in->n_inputs, p->n_input);
     size_t n_sent = 0, at = 0; /* inputs that are not in shared memory */
-    for (size_t i = 0; i < in->n_inputs; i++)
+    for (size_t i = 0; i < in->n_inputs; i++) {
+        if (is_raw && count_contents(in->inputs[i]->contents) > 0) /* in Triton's words */
+            return fail(r, WEFT_ANSWER_INVALID,
+                        "contents field must not be specified when using raw_input_contents for "
+                        "'%.64s' for model '%.64s'",
+                        in->inputs[i]->name, in->model_name);
         n_sent += !is_shared(in->inputs[i]);
+    }
     if (n_sent < in->n_inputs && !take(r, weft_regions__check_on(r->regions, r->text)))
         return false;
     if (is_raw && in->n_raw_input_contents != n_sent)
@@ -531,7 +534,7 @@ static bool choose_model(weft_grpc_call *call, const uint8_t *message, size_t le
     if (at == UINT32_MAX ||
         (patterns && !weft_key__names_model(
                          patterns, weft_bundle_served(weft_router__model(router, at).program)))) {
-        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "unknown model '%.*s'",
+        weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, WEFT_UNKNOWN_MODEL,
                              name.len < 64 ? (int)name.len : 64, name.at);
         return false;
     }

@@ -50,6 +50,7 @@ typedef struct weft_grpc_call {
     weft_operation_wait operation; /* that the call waits for */
     weft_spans *spans;             /* NULL: none */
     weft_regions *regions;         /* NULL: shared memory is off */
+    const char *server_name;       /* in the server's metadata; NULL: weft */
     weft_listings *listings;       /* NULL: lists are written at once */
     weft_grpc_list *list;          /* while it is written, owned */
     weft_presented presented;
@@ -141,6 +142,10 @@ struct ProtobufCMessage *weft_grpc__list_regions(weft_grpc_call *call, weft_aren
 struct ProtobufCMessage *weft_grpc__register_region(weft_grpc_call *call, weft_arena *arena,
                                                     const struct ProtobufCMessage *in);
 struct ProtobufCMessage *weft_grpc__unregister_regions(weft_grpc_call *call, weft_arena *arena,
+                                                       const struct ProtobufCMessage *in);
+struct ProtobufCMessage *weft_grpc__list_no_regions(weft_grpc_call *call, weft_arena *arena,
+                                                    const struct ProtobufCMessage *in);
+struct ProtobufCMessage *weft_grpc__unregister_nothing(weft_grpc_call *call, weft_arena *arena,
                                                        const struct ProtobufCMessage *in);
 /* The first one, made by the build, has descriptors of all messages and services. */
 typedef struct weft_grpc_descriptors {

@@ -50,6 +50,28 @@ ProtobufCMessage *weft_grpc__register_region(weft_grpc_call *call, weft_arena *a
     return call->status == WEFT_GRPC_OK ? &r->base : NULL;
 }
 
+/* Regions of CUDA cannot be registered, so there are none; Triton's clients clear them before they
+ * register others. */
+ProtobufCMessage *weft_grpc__list_no_regions(weft_grpc_call *call, weft_arena *arena,
+                                             const ProtobufCMessage *in)
+{
+    Inference__CudaSharedMemoryStatusResponse *r = weft_arena_alloc(arena, sizeof *r);
+    (void)call;
+    (void)in;
+    inference__cuda_shared_memory_status_response__init(r);
+    return &r->base;
+}
+
+ProtobufCMessage *weft_grpc__unregister_nothing(weft_grpc_call *call, weft_arena *arena,
+                                                const ProtobufCMessage *in)
+{
+    Inference__CudaSharedMemoryUnregisterResponse *r = weft_arena_alloc(arena, sizeof *r);
+    (void)call;
+    (void)in;
+    inference__cuda_shared_memory_unregister_response__init(r);
+    return &r->base;
+}
+
 ProtobufCMessage *weft_grpc__unregister_regions(weft_grpc_call *call, weft_arena *arena,
                                                 const ProtobufCMessage *in)
 {

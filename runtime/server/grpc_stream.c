@@ -415,6 +415,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     s->call = (weft_grpc_call){.router = c->grpc->router,
                                .spans = c->grpc->front.spans,
                                .regions = c->grpc->front.regions,
+                               .server_name = c->grpc->front.server_name,
                                .listings = c->grpc->front.listings,
                                .deployment = c->grpc->front.deployment,
                                .repository = c->grpc->options->repository,

@@ -126,6 +126,18 @@ static void refuse_unsupported(const target *t)
     weft_http__fail(t->x, 501, "this extension is not supported");
 }
 
+/* Regions of CUDA cannot be registered, so there are none; Triton's clients clear them before they
+ * register others. */
+static void list_no_regions(const target *t)
+{
+    weft_http__reply(t->x, 200, strdup("[]"), "application/json");
+}
+
+static void unregister_nothing(const target *t)
+{
+    weft_http__reply(t->x, 200, strdup("{}"), "application/json");
+}
+
 /* -- Inference ------------------------------------------------------------------------------ */
 
 /* Larger JSON is read, JSON of larger tensors is written, and what unpacks to more is unpacked
@@ -498,7 +510,9 @@ static const http_route routes[] = {
     {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/status", get_regions, HTTP_API},
     {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/status", get_regions,
      HTTP_API},
-    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/status", refuse_unsupported, HTTP_API},
+    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/status", list_no_regions, HTTP_API},
+    {HTTP1_GET, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/region/?/status", list_no_regions,
+     HTTP_API},
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/register", post_register,
      HTTP_API},
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/systemsharedmemory/region/?/unregister",
@@ -508,8 +522,8 @@ static const http_route routes[] = {
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/region/?/register",
      refuse_unsupported, HTTP_API},
     {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/region/?/unregister",
-     refuse_unsupported, HTTP_API},
-    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/unregister", refuse_unsupported,
+     unregister_nothing, HTTP_API},
+    {HTTP1_POST, WEFT_API_SHARED_MEMORY, "v2/cudasharedmemory/unregister", unregister_nothing,
      HTTP_API},
     {HTTP1_GET, WEFT_API_TRACE, "v2/trace/setting", get_trace_setting, HTTP_API},
     {HTTP1_POST, WEFT_API_TRACE, "v2/trace/setting", post_trace_setting, HTTP_API},
@@ -574,7 +588,7 @@ static bool find_target(target *t, const http1_path *p, int model, int version)
         (patterns &&
          !weft_key__names_model(patterns,
                                 weft_bundle_served(weft_router__model(t->router, at).program)))) {
-        weft_http__fail(t->x, 404, "there is no model '%.*s'", shown, name);
+        weft_http__fail(t->x, 404, WEFT_UNKNOWN_MODEL, shown, name);
         return false;
     }
     t->any_version = version < 0;

@@ -260,8 +260,9 @@ char *weft_oip__server_metadata(const weft_front *front)
     (void)weft_oip__extensions(front->regions, &n);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_string(extensions[i]));
-    return dump(
-        json_pack("{s:s, s:s, s:o}", "name", "weft", "version", WEFT_VERSION, "extensions", list));
+    return dump(json_pack("{s:s, s:s, s:o}", "name",
+                          front->server_name ? front->server_name : "weft", "version", WEFT_VERSION,
+                          "extensions", list));
 }
 
 int64_t weft_oip__shown_dim(weft_dim dim)

@@ -144,6 +144,7 @@ static weft_err open_front(server *s, weft_diag *diag)
     s->front.listings = weft_listing__open(s->loop);
     if (!s->front.listings)
         return WEFT_ERR_NOMEM;
+    s->front.server_name = o->server_name;
     if (o->shared_memory && !(s->front.regions = weft_regions__open(o->shared_memory)))
         return WEFT_ERR_NOMEM;
     WEFT_TRY(weft_spans__create(o, diag, &s->front.spans));

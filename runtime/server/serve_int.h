@@ -707,10 +707,13 @@ typedef struct weft_front {
     struct weft_deployment *deployment;
     weft_reload *reload;
     weft_spans *spans;
-    weft_regions *regions; /* NULL: clients may not use shared memory */
+    weft_regions *regions;   /* NULL: clients may not use shared memory */
+    const char *server_name; /* in the server's metadata; NULL: weft */
 } weft_front;
 
-/* What both transports tell of models. */
+/* What both transports tell of models, in Triton's words where its clients read them. Length and
+ * bytes of the name follow. */
+#define WEFT_UNKNOWN_MODEL  "Request for unknown model: '%.*s' is not found"
 #define WEFT_SERVE_PLATFORM "onnx_weft"
 
 typedef struct weft_http weft_http;

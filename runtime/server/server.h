@@ -123,6 +123,7 @@ typedef struct weft_serve_options {
     uint32_t n_slice;
     weft_serve_control control;
     bool plans_ahead;          /* plans may name models that no bundle has yet */
+    const char *server_name;   /* in the server's metadata; NULL: weft */
     const char *shared_memory; /* keys of shared memory that clients may use begin so; NULL: none */
     const char *repository;    /* folder that clients may load from; NULL: they may not */
     weft_serve_source source;  /* of a repository of models that are not compiled */

@@ -92,7 +92,7 @@ def check_refused(server):
     arrays = make_inputs(model.g, 6, np.random.RandomState(1))
     inputs = [tensor(p.name, a) for p, a in zip(model.g.inputs, arrays)]
     for name, parameters, code, words in (
-            ("bert@nobody", {}, 404, "no model 'bert@nobody'"), ("fixed@sales", {}, 404, "no model"), ("bert@", {}, 404, "no model"),
+            ("bert@nobody", {}, 404, "unknown model: 'bert@nobody'"), ("fixed@sales", {}, 404, "unknown model"), ("bert@", {}, 404, "unknown model"),
             ("bert", {"adapter": "nobody"}, 400, "has no adapter 'nobody'"), ("bert", {"adapter": 5}, 400, "is no text"),
             ("bert", {"adapter": ""}, 400, "is no name"), ("bert", {"adapter": "a" * 200}, 400, "is no name"),
             ("bert@legal", {"adapter": "sales"}, 400, "another adapter")):

@@ -90,6 +90,17 @@ def check_off():
     refused(ask(x, place("a", want.nbytes)), 501, "--shared-memory")
 
 
+def check_cuda():
+    """Clients of Triton clear its regions before they use others; there are none, and none can be made."""
+    def ask_cuda(method, path):
+        status, _, got = server.request(method, "/v2/cudasharedmemory/" + path)
+        return status, json.loads(got)
+
+    assert ask_cuda("POST", "unregister") == (200, {}) and ask_cuda("POST", "region/a/unregister") == (200, {})
+    assert ask_cuda("GET", "status") == (200, []) and ask_cuda("GET", "region/a/status") == (200, [])
+    refused(ask_cuda("POST", "region/a/register"), 501, "not supported")
+
+
 def check_register(a):
     size = a.size()
     assert register("a", a.key, size) == (200, {})
@@ -266,6 +277,7 @@ def check_faults(a):
 compile_bundle(more=False)
 try:
     with Server() as server:
+        check_cuda()
         check_off()
     with Server("--shared-memory", PREFIX) as server:
         assert "system_shared_memory" in server.get("/v2")[1]["extensions"]

@@ -1,0 +1,67 @@
+# needs: numpy
+"""The example programs of Triton's Python client as they are, against a repository with the models that they ask for, by
+hand: WEFT_TRITON_EXAMPLES names their folder (src/python/examples of its sources), WEFT_CLIENTS the folder of tritonclient.
+Those of PASS must end with exit code 0 and without a word of a failure; how the others end is printed."""
+import os
+import subprocess
+import sys
+
+from serving import Graph, Node, Port, Server, skip
+
+examples = os.environ.get("WEFT_TRITON_EXAMPLES", "")
+if not os.path.isdir(examples):
+    skip("no WEFT_TRITON_EXAMPLES")
+
+# docs/triton.md has this list.
+PASS = {
+    "simple_http_infer_client", "simple_http_async_infer_client", "simple_http_aio_infer_client", "simple_http_shm_client",
+    "simple_http_health_metadata", "simple_grpc_infer_client", "simple_grpc_async_infer_client", "simple_grpc_aio_infer_client",
+    "simple_grpc_keepalive_client", "simple_grpc_custom_args_client", "simple_grpc_shm_client", "simple_grpc_health_metadata",
+    "reuse_infer_objects_client", "grpc_client", "grpc_explicit_int_content_client", "grpc_explicit_int8_content_client",
+}
+# What examples print where they do not check their exit code.
+WORDS = {"grpc_explicit_int_content_client": "PASS: explicit int"}
+
+
+def add_model(name, graph):
+    folder = f"repository/{name}/1"
+    os.makedirs(folder)
+    graph.save(f"{folder}/model.onnx")
+    with open(f"repository/{name}/config.pbtxt", "w", encoding="utf-8") as f:
+        f.write(f'name: "{name}"\nplatform: "onnxruntime_onnx"\nmax_batch_size: 8\n')
+
+
+def add_simple(name, dtype):
+    """Sum and difference of two rows of 16 numbers."""
+    g = Graph(opset=17)
+    g.inputs += [Port(f"INPUT{i}", dtype, ["batch", 16]) for i in (0, 1)]
+    g.nodes += [Node("Add", ["INPUT0", "INPUT1"], ["OUTPUT0"], {}), Node("Sub", ["INPUT0", "INPUT1"], ["OUTPUT1"], {})]
+    g.outputs += [Port(f"OUTPUT{i}", dtype) for i in (0, 1)]
+    add_model(name, g)
+
+
+def add_image(name):
+    """Names and sizes of a classifier of images."""
+    g = Graph(opset=17)
+    g.inputs.append(Port("input", "float32", ["batch", 299, 299, 3]))
+    g.nodes.append(Node("GlobalAveragePool", ["input"], ["InceptionV3/Predictions/Softmax"], {}))
+    g.outputs.append(Port("InceptionV3/Predictions/Softmax", "float32"))
+    add_model(name, g)
+
+
+add_simple("simple", "int32")
+add_simple("simple_int8", "int8")
+add_image("densenet_onnx")
+path = os.pathsep.join([os.environ.get("WEFT_CLIENTS", ""), os.environ.get("PYTHONPATH", "")])
+failed = []
+with Server("--shared-memory", "/", "--server-name", "triton", bundle="--repository=repository") as server:
+    for name in sorted(f[:-3] for f in os.listdir(examples) if f.endswith(".py")):
+        port = server.grpc if "grpc" in name else server.http
+        result = subprocess.run([sys.executable, f"{examples}/{name}.py", "-u", f"localhost:{port}"], text=True, timeout=120,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path})
+        ok = result.returncode == 0 and "FAILED" not in result.stdout and WORDS.get(name, "") in result.stdout
+        last = (result.stdout.strip().splitlines() or [""])[-1][:100]
+        print(f"{name}: {'passes' if ok else f'exit code {result.returncode}: {last}'}")
+        if name in PASS and not ok:
+            failed.append((name, result.stdout[-2000:]))
+assert not failed, failed
