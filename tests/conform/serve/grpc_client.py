@@ -22,6 +22,7 @@ try:
     import grpc
     import numpy as np
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from serving import SLOW, patience
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(SKIP)
@@ -65,7 +66,7 @@ class Server:
         self.log = open(log, "w")
         self.process = subprocess.Popen(
             [weft, "serve", bundle, "--http", "off", "--grpc", "0", "--metrics", "off",
-             "--max-request", str(MAX_REQUEST)], stdout=subprocess.PIPE, stderr=self.log, text=True)
+             "--max-request", str(MAX_REQUEST), *patience()], stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"grpc=(\d+)", line)
         assert found, f"the server said '{line.strip()}'"
@@ -96,7 +97,7 @@ class Test:
 
     def call(self, name, request, **options):
         answer = getattr(self.pb, name + "Response")
-        return self.method(SERVICE + name, answer)(request, timeout=60, **options)
+        return self.method(SERVICE + name, answer)(request, timeout=60 * SLOW, **options)
 
     def error(self, request, path=SERVICE + "ModelInfer", **options):
         """Code and text of a call that must fail."""
@@ -196,7 +197,7 @@ class Test:
             ("NOT_FOUND", "none", changed(lambda r: setattr(r, "model_name", "none"))),
             ("NOT_FOUND", "7", changed(lambda r: setattr(r, "model_version", "7"))),
             ("INVALID_ARGUMENT", "missing", self.pb.ModelInferRequest(model_name="digits")),
-            ("INVALID_ARGUMENT", "typed contents",
+            ("INVALID_ARGUMENT", "contents field must not be specified when using raw_input_contents for",
              changed(lambda r: i(r).contents.fp32_contents.append(1))),
             ("INVALID_ARGUMENT", "raw_input_contents",
              changed(lambda r: r.raw_input_contents.append(b""))),
@@ -256,7 +257,7 @@ class Test:
         calls = []
         for k in range(600):
             n = k % len(self.x)
-            calls.append((n, infer[k % 3].future(self.request(self.x[n:n + 1]), timeout=60)))
+            calls.append((n, infer[k % 3].future(self.request(self.x[n:n + 1]), timeout=60 * SLOW)))
         for n, call in calls:
             assert self.is_close(self.logits(call.result()), self.y[n:n + 1])
 
@@ -265,14 +266,14 @@ class Test:
         x = np.resize(self.x, (n,) + self.x.shape[1:])
         want = np.resize(self.y, (n,) + self.y.shape[1:])
         calls = [self.method(SERVICE + "ModelInfer", self.pb.ModelInferResponse).future(
-            self.request(x), timeout=60) for _ in range(3)]
+            self.request(x), timeout=60 * SLOW) for _ in range(3)]
         for call in calls:
             assert self.is_close(self.logits(call.result()), want)
 
     def test_cancelled_calls(self):
         infer = self.method(SERVICE + "ModelInfer", self.pb.ModelInferResponse)
         for k in range(200):
-            call = infer.future(self.request(np.resize(self.x, (64, 1, 8, 8))), timeout=60)
+            call = infer.future(self.request(np.resize(self.x, (64, 1, 8, 8))), timeout=60 * SLOW)
             if k % 4:
                 time.sleep(0.0005 * (k % 4))
             call.cancel()
@@ -302,10 +303,10 @@ class Test:
 
     def test_killed_worker(self):
         infer = self.method(SERVICE + "ModelInfer", self.pb.ModelInferResponse)
-        calls = [infer.future(self.request(self.x[:1]), timeout=60) for _ in range(100)]
+        calls = [infer.future(self.request(self.x[:1]), timeout=60 * SLOW) for _ in range(100)]
         for pid in self.server.workers():
             os.kill(pid, signal.SIGKILL)
-        calls += [infer.future(self.request(self.x[:1]), timeout=60) for _ in range(100)]
+        calls += [infer.future(self.request(self.x[:1]), timeout=60 * SLOW) for _ in range(100)]
         for call in calls:
             assert self.is_close(self.logits(call.result()), self.y[:1])
 
@@ -326,7 +327,7 @@ class Test:
 
     def test_z_drain(self):
         infer = self.method(SERVICE + "ModelInfer", self.pb.ModelInferResponse)
-        calls = [infer.future(self.request(self.x[:1]), timeout=60) for _ in range(300)]
+        calls = [infer.future(self.request(self.x[:1]), timeout=60 * SLOW) for _ in range(300)]
         calls[0].result()
         self.server.process.terminate()
         done = 0

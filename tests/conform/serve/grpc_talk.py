@@ -19,7 +19,7 @@ import numpy as np
 from grpc_client import Messages, Test
 from http2 import (ACK, DATA, EMPTY, END_HEADERS, END_STREAM, HEADERS, PING, Connection, frame, head, infer_message,
                    literal)
-from serving import Server, digits, is_close, is_sanitized, wait_until
+from serving import SLOW, Server, digits, is_close, is_sanitized, wait_until
 
 try:
     import tritonclient.grpc as triton
@@ -40,7 +40,7 @@ MORE_MIB = 700 if is_sanitized() else 100
 
 def exchange(server, message, encoding):
     """Header blocks and data that answer a compressed message, sent by frames."""
-    c = Connection(server, timeout=20)
+    c = Connection(server, timeout=20 * SLOW)
     fields = literal(b"grpc-encoding", encoding) if encoding else b""
     data = b"\1" + struct.pack(">I", len(message)) + message
     c.send(frame(HEADERS, END_HEADERS, 1, head(b"ModelInfer", fields)))
@@ -62,7 +62,7 @@ def check_compression(test, server):
     for how in (grpc.Compression.Gzip, grpc.Compression.Deflate):
         for n in (1, 3, 800):  # at once, and beside the loop
             rows = np.resize(x, (n, 1, 8, 8))
-            answer = infer(test.request(rows), timeout=60, compression=how)
+            answer = infer(test.request(rows), timeout=60 * SLOW, compression=how)
             assert is_close(test.logits(answer), np.resize(want, (n, 10)))
     # The answer is packed as the request was.
     rows = np.resize(x, (200, 1, 8, 8))
@@ -99,7 +99,7 @@ def check_compression(test, server):
     assert server.memory_mib() < before + MORE_MIB, (before, server.memory_mib())
     # One that fills the limit of ratio and of size is taken: an input that is all zero.
     zeros = np.zeros((3000, 1, 8, 8), "f4")
-    answer = infer(test.request(zeros), timeout=60, compression=grpc.Compression.Gzip)
+    answer = infer(test.request(zeros), timeout=60 * SLOW, compression=grpc.Compression.Gzip)
     assert test.logits(answer).shape == (3000, 10)
 
 
@@ -274,7 +274,7 @@ def check_reflection(test):
             response_deserializer=pb.ServerReflectionResponse.FromString)
 
         def ask(**what):
-            return next(talk(iter([pb.ServerReflectionRequest(host="h", **what)]), timeout=20))
+            return next(talk(iter([pb.ServerReflectionRequest(host="h", **what)]), timeout=20 * SLOW))
         services = [s.name for s in ask(list_services="").list_services_response.service]
         assert services == ["inference.GRPCInferenceService", "grpc.health.v1.Health",
                             "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"], services
@@ -353,12 +353,12 @@ def check_triton(server):
         c.start_stream(lambda result, error: got.put((result, error)), compression_algorithm=how)
         for i in range(20):
             c.async_stream_infer("digits", [image], request_id=str(i), enable_empty_final_response=True)
-        answers = [got.get(timeout=30) for _ in range(20)]
+        answers = [got.get(timeout=30 * SLOW) for _ in range(20)]
         assert all(error is None for _, error in answers)
         assert sorted(int(r.get_response().id) for r, _ in answers) == list(range(20))
         assert all(is_close(r.as_numpy("logits"), want[:3]) for r, _ in answers)
         c.async_stream_infer("none", [image], request_id="wrong")
-        result, error = got.get(timeout=30)
+        result, error = got.get(timeout=30 * SLOW)
         assert result is None and "none" in error.message(), error
         c.stop_stream()
     assert c.get_log_settings(as_json=True)["settings"]["log_error"]["bool_param"]

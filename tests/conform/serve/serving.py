@@ -19,6 +19,8 @@ from tests.support.onnx_file import Graph, Node, Port
 WEFT = os.environ["WEFT"]
 EXAMPLES = os.path.join(os.environ["WEFT_SOURCE_DIR"], "examples")
 ONNX_DATA = os.environ.get("WEFT_ONNX_DATA", "")
+# How many times as slow as a CPU the server is (10: in an interpreter of another architecture); times are so much longer.
+SLOW = float(os.environ.get("WEFT_SLOW", "1"))
 
 # Small models of the ONNX conformance data with inputs that the demo's models lack.
 ONNX_MODELS = {
@@ -103,6 +105,13 @@ def ask_at_once(requests, want, ask, last, clients=12, each=60):
     assert not problems, problems[:3]
 
 
+def patience(options=()):
+    """Longer times for a slow server, in place of those that it has without these options."""
+    times = {"--timeout": 30, "--stall-timeout": 0.3, "--drain-timeout": 30}
+    return [f"{option}={seconds * SLOW}s" for option, seconds in times.items()
+            if SLOW != 1 and not any(o.startswith(option) for o in options)]
+
+
 class Server:
     """`weft serve` on free ports; on exit sends SIGTERM and checks for exit code 0."""
 
@@ -118,7 +127,7 @@ class Server:
         http, grpc, metrics = map(str, ports)
         self.process = subprocess.Popen(
             [WEFT, "serve", self.bundle, "--http", http, "--grpc", grpc, "--metrics", metrics,
-             *self.options], stdout=subprocess.PIPE, stderr=self.log, text=True)
+             *patience(self.options), *self.options], stdout=subprocess.PIPE, stderr=self.log, text=True)
         if ready:
             line = self.process.stdout.readline().split()
             if not line or line[0] != "READY":
@@ -155,7 +164,7 @@ class Server:
 
     def stop(self, timeout=30, code=0):
         self.process.send_signal(signal.SIGTERM)
-        got = self.process.wait(timeout)
+        got = self.process.wait(timeout * SLOW)
         assert got == code, f"exit code {got}: {self.text()}"
 
     def __enter__(self):
@@ -173,11 +182,11 @@ class Server:
     # -- HTTP ---------------------------------------------------------------------------------
 
     def connect(self, timeout=30):
-        return http.client.HTTPConnection("127.0.0.1", self.http, timeout=timeout)
+        return http.client.HTTPConnection("127.0.0.1", self.http, timeout=timeout * SLOW)
 
     def request(self, method, path, body=None, headers=None, port=None):
         """Status, headers (lower case) and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.http, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.http, timeout=30 * SLOW)
         connection.request(method, path, body, headers or {})
         reply = connection.getresponse()
         body = reply.read()
@@ -218,7 +227,7 @@ class Server:
         return time.monotonic() - start
 
     def raw_socket(self, timeout=30):
-        return socket.create_connection(("127.0.0.1", self.http), timeout=timeout)
+        return socket.create_connection(("127.0.0.1", self.http), timeout=timeout * SLOW)
 
 
 DTYPES = {"FP32": "f4", "FP16": "f2", "FP64": "f8", "INT64": "i8", "INT32": "i4", "BOOL": "?",
@@ -269,7 +278,7 @@ def check_images(connection, model, images, want):
 
 
 def wait_until(condition, seconds=30):
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOW
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.02)
