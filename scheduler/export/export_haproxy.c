@@ -31,10 +31,6 @@
 
 enum {
     WEIGHT_MAX = 256,
-    /* A worker closes connections above its limit, 1024 of one address over each transport: those
-     * of all its models, over both, stay below it. */
-    CONNECTIONS_OF_WORKER = 2000,
-    CONNECTIONS_MAX = 256,
     CHECKS_PER_S = 2000 /* of the front, at most; a worker and model has two servers */
 };
 
@@ -168,11 +164,7 @@ static void write_server(front *f, const char *backend, const export_worker *w, 
 {
     bool published = f->ctx->o.published;
     const char *address = published ? NO_ADDRESS : f->ctx->node[w->node].address;
-    size_t n_model = w->n_model ? w->n_model : 1;
-    uint32_t connections = (uint32_t)(CONNECTIONS_OF_WORKER / n_model / 2);
-    connections = connections < 1                 ? 1
-                  : connections > CONNECTIONS_MAX ? CONNECTIONS_MAX
-                                                  : connections;
+    uint32_t connections = weft_export__connections_of(w);
     const patience *p = &f->patience;
     const char *fall =
         alone ? "fall 10"
@@ -225,17 +217,6 @@ static void write_others(front *f, bool grpc)
 
 /* -- The exporter ----------------------------------------------------------------------------- */
 
-static void weigh(const export_ctx *ctx, export_route *r)
-{
-    double *rate = weft_arena_array(ctx->arena, r->n, sizeof *rate);
-    uint32_t *weight = weft_arena_array(ctx->arena, r->n, sizeof *weight);
-    for (uint32_t i = 0; i < r->n; i++)
-        rate[i] = r->at[i].rate_per_s;
-    weft_export__weigh_model(ctx, r->model, rate, r->n, WEIGHT_MAX, weight);
-    for (uint32_t i = 0; i < r->n; i++)
-        r->at[i].weight = weight[i];
-}
-
 weft_err weft_export__haproxy(export_ctx *ctx)
 {
     if (!ctx->o.published)
@@ -244,7 +225,7 @@ weft_err weft_export__haproxy(export_ctx *ctx)
     front f = {.ctx = ctx, .route = route, .patience = ctx->o.worker_tls ? of_tls : of_plain};
     size_t checks = 2 * (size_t)ctx->n_worker;
     for (uint32_t m = 0; m < ctx->n_model; m++) {
-        weigh(ctx, &route[m]);
+        weft_export__weigh_route(ctx, &route[m], WEIGHT_MAX);
         checks += 2 * (size_t)route[m].n;
     }
     uint32_t least_ms = (uint32_t)(checks * 1000 / CHECKS_PER_S);

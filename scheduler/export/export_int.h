@@ -123,6 +123,11 @@ double weft_export__weigh(const double *rate, size_t n, uint32_t weight_max, uin
 /* The same for what serves a model. Warns of shares that are over 5 % off. */
 void weft_export__weigh_model(const export_ctx *ctx, const char *model, const double *rate,
                               size_t n, uint32_t weight_max, uint32_t *out_weight);
+/* Sets the weights of a route, from 1 to weight_max, by its rates. */
+void weft_export__weigh_route(const export_ctx *ctx, export_route *route, uint32_t weight_max);
+/* Connections of a front to a worker for one model over one transport: those of all its models,
+ * over both, stay below what the worker takes of one address. */
+uint32_t weft_export__connections_of(const export_worker *worker);
 /* A route for each model, in the order of ctx->model, without weights. */
 export_route *weft_export__routes(export_ctx *ctx);
 

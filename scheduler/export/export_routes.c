@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    CONNECTIONS_OF_WORKER =
+        2000, /* a worker closes those above 1024 of one address, over each transport */
+    CONNECTIONS_MAX = 256
+};
+
 /* -- Rates ------------------------------------------------------------------------------------ */
 
 const weft_demand *weft_export__demand(const export_ctx *ctx, const char *model)
@@ -164,4 +170,22 @@ export_route *weft_export__routes(export_ctx *ctx)
         set_rates(&route[m]);
     }
     return route;
+}
+
+void weft_export__weigh_route(const export_ctx *ctx, export_route *route, uint32_t weight_max)
+{
+    double *rate = weft_arena_array(ctx->arena, route->n, sizeof *rate);
+    uint32_t *weight = weft_arena_array(ctx->arena, route->n, sizeof *weight);
+    for (uint32_t i = 0; i < route->n; i++)
+        rate[i] = route->at[i].rate_per_s;
+    weft_export__weigh_model(ctx, route->model, rate, route->n, weight_max, weight);
+    for (uint32_t i = 0; i < route->n; i++)
+        route->at[i].weight = weight[i];
+}
+
+uint32_t weft_export__connections_of(const export_worker *worker)
+{
+    size_t n_model = worker->n_model ? worker->n_model : 1;
+    size_t each = CONNECTIONS_OF_WORKER / n_model / 2;
+    return each < 1 ? 1 : each > CONNECTIONS_MAX ? CONNECTIONS_MAX : (uint32_t)each;
 }

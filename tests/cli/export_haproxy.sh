@@ -34,7 +34,7 @@ for option in "--queue research" "--image x" "--sbatch partition=gpu" "--rollout
     lacks err "is for haproxy"
 done
 expect 2 "$WEFT" export plan.json --to gateway -o bad --worker-tls /etc/tls
-has err "--worker-tls is for systemd, slurm and haproxy, not for gateway"
+has err "--worker-tls is for systemd, slurm, haproxy and envoy, not for gateway"
 refused "absolute path" --worker-tls tls
 refused "must be ADDRESS:PORT" --bind '*:65534'
 refused "must be from 16 KiB" --buffer 1KiB

@@ -49,12 +49,12 @@ int weft_tool_export_check(const weft_verb *verb, const weft_tool_export *e,
                    {o->in_place, "rollout", "kubernetes"},
                    {o->queue, "queue", "kubernetes"},
                    {o->n_sbatch > 0, "sbatch", "slurm"},
-                   {o->worker_tls, "worker-tls", "systemd, slurm and haproxy"},
-                   {o->bind, "bind", "haproxy"},
-                   {o->front_tls, "front-tls", "haproxy"},
+                   {o->worker_tls, "worker-tls", "systemd, slurm, haproxy and envoy"},
+                   {o->bind, "bind", "haproxy and envoy"},
+                   {o->front_tls, "front-tls", "haproxy and envoy"},
                    {o->published, "published", "haproxy"},
-                   {o->least, "balance", "haproxy"},
-                   {o->buffer_bytes > 0, "buffer", "haproxy"},
+                   {o->least, "balance", "haproxy and envoy"},
+                   {o->buffer_bytes > 0, "buffer", "haproxy and envoy"},
                    {o->socket, "socket", "haproxy"}};
     for (size_t i = 0; i < sizeof of_some / sizeof of_some[0]; i++)
         if (of_some[i].given && !strstr(of_some[i].readers, system->name) &&

@@ -1,9 +1,10 @@
-"""Shared by the tests of fronts: plans of twelve models on workers of unequal size, HAProxy, load over HTTP and gRPC."""
+"""Shared by the tests of fronts: plans of twelve models on workers of unequal size, the fronts, load over HTTP and gRPC."""
 import contextlib
 import http.client
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -76,12 +77,13 @@ def unequal(*sizes):
 
 
 class Front:
-    """HAProxy on an exported configuration."""
+    """HAProxy or Envoy on an exported configuration."""
 
-    def __init__(self, folder, port):
+    def __init__(self, port, program, *options, check):
+        """`check`: options with which the program only reads its configuration."""
         self.port = port
-        print(run("haproxy", "-c", "-f", f"{folder}/haproxy.cfg").strip())
-        self.process = subprocess.Popen(["haproxy", "-f", f"{folder}/haproxy.cfg"], stderr=open("haproxy.log", "w"))
+        print(run(program, *check, *options).strip())
+        self.process = subprocess.Popen([program, *options], stderr=open("front.log", "w"))
         wait_until(self.is_live)
 
     def says(self, path, body=None):
@@ -96,6 +98,10 @@ class Front:
 
     def is_live(self):
         return self.is_ready("live")
+
+
+def haproxy(folder, port):
+    return Front(port, "haproxy", "-f", f"{folder}/haproxy.cfg", check=["-c"])
 
 
 def answered(address, port):
@@ -181,3 +187,58 @@ class Calls(threading.Thread):
                         self.done += 1
                     except Exception as problem:
                         self.lost.append(repr(problem))
+
+
+def export(plan, to, nodes, port, *more):
+    """Exports the plan; returns the folder."""
+    with open("nodes", "w") as f:
+        f.writelines(f"weft-cpu-{i} {address}\n" for i, address in enumerate(nodes))
+    run(WEFT, "export", plan, "--to", to, "-o", f"{plan}.{to}", "--nodes", "nodes", "--port", str(port),
+        "--weft", os.path.realpath(WEFT), "--bundle", os.path.abspath("models.weft"), *more)
+    return f"{plan}.{to}"
+
+
+class Worker:
+    """What its systemd unit starts."""
+
+    def __init__(self, plan, nth, port):
+        self.plan, self.nth, self.port = plan, nth, port
+        self.units = f"{plan}.systemd/weft-cpu-{nth}"
+        self.start()
+
+    def start(self):
+        with open(f"{self.units}/weft-d{self.nth}-s0.service") as f:
+            command = next(l for l in f if l.startswith("ExecStart=")).split("=", 1)[1]
+        command = command.replace("/etc/weft/plans", f"{self.units}/plans").split()
+        self.address = command[command.index("--address") + 1]
+        log = open(f"worker{self.nth}.log", "a")
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("READY"), (line, open(log.name).read())
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+        self.process.wait(40)
+        self.process.stdout.close()
+
+    def answered(self):
+        return answered(self.address, self.port)
+
+
+def check_grpc(port):
+    """Calls that name no model of the plan, and calls of others than ModelInfer."""
+    with grpc.insecure_channel(f"127.0.0.1:{port + 1}") as channel:
+        def call(method, message, metadata=()):
+            return channel.unary_unary(http2.SERVICE.decode() + method, lambda x: x, lambda x: x)(
+                message, timeout=10, metadata=metadata)
+        for metadata in ((), (("x-model", "m01"),)):
+            try:
+                call("ModelInfer", http2.infer_message(X, b"none", b"x")[5:], metadata)
+                raise AssertionError("an unknown model was answered")
+            except grpc.RpcError as e:
+                assert e.code() == grpc.StatusCode.NOT_FOUND, e
+                assert ("x-model" in e.details()) == (not metadata), e
+        assert call("ServerLive", b"") == b"\x08\x01"
+        assert call("ModelReady", http2.field(1, b"m03")) == b"\x08\x01"
+        health = channel.unary_unary("/grpc.health.v1.Health/Check", lambda x: x, lambda x: x)
+        assert health(b"", timeout=10) == b"\x08\x01"

@@ -7,13 +7,11 @@ are killed, restarted and ended, nor when HAProxy is brought to another plan whi
 import argparse
 import os
 import signal
-import subprocess
 import time
 
-import http2
-from fronts import (MODELS, X, Calls, Front, answered, compare, compile_twelve, free_ports, grpc, need, replay, report, run,
-                    unequal, write_plan)
-from serving import WEFT, wait_until
+from fronts import (MODELS, Calls, Worker, check_grpc, compare, compile_twelve, export, free_ports, grpc, haproxy, need, replay,
+                    report, run, unequal, write_plan)
+from serving import wait_until
 
 need("haproxy", "socat")
 parser = argparse.ArgumentParser()
@@ -22,71 +20,17 @@ parser.add_argument("--table")
 options, _ = parser.parse_known_args()
 
 
-def export(plan, to, nodes, *more):
-    with open("nodes", "w") as f:
-        f.writelines(f"weft-cpu-{i} {address}\n" for i, address in enumerate(nodes))
-    run(WEFT, "export", plan, "--to", to, "-o", f"{plan}.{to}", "--nodes", "nodes", "--port", str(PORT),
-        "--weft", os.path.realpath(WEFT), "--bundle", os.path.abspath("models.weft"), *more)
-    return f"{plan}.{to}"
-
-
-class Worker:
-    """What its systemd unit starts."""
-
-    def __init__(self, plan, nth):
-        self.plan, self.nth = plan, nth
-        self.units = f"{plan}.systemd/weft-cpu-{nth}"
-        self.start()
-
-    def start(self):
-        with open(f"{self.units}/weft-d{self.nth}-s0.service") as f:
-            command = next(l for l in f if l.startswith("ExecStart=")).split("=", 1)[1]
-        command = command.replace("/etc/weft/plans", f"{self.units}/plans").split()
-        self.address = command[command.index("--address") + 1]
-        log = open(f"worker{self.nth}.log", "a")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        line = self.process.stdout.readline()
-        assert line.startswith("READY"), (line, open(log.name).read())
-
-    def kill(self, how=signal.SIGKILL):
-        self.process.send_signal(how)
-        self.process.wait(40)
-        self.process.stdout.close()
-
-    def answered(self):
-        return answered(self.address, PORT)
-
-
-def check_grpc():
-    """Calls that name no model of the plan, and calls of others than ModelInfer."""
-    with grpc.insecure_channel(f"127.0.0.1:{PORT + 1}") as channel:
-        def call(method, message, metadata=()):
-            return channel.unary_unary(http2.SERVICE.decode() + method, lambda x: x, lambda x: x)(
-                message, timeout=10, metadata=metadata)
-        for metadata in ((), (("x-model", "m01"),)):
-            try:
-                call("ModelInfer", http2.infer_message(X, b"none", b"x")[5:], metadata)
-                raise AssertionError("an unknown model was answered")
-            except grpc.RpcError as e:
-                assert e.code() == grpc.StatusCode.NOT_FOUND, e
-                assert ("x-model" in e.details()) == (not metadata), e
-        assert call("ServerLive", b"") == b"\x08\x01"
-        assert call("ModelReady", http2.field(1, b"m03")) == b"\x08\x01"
-        health = channel.unary_unary("/grpc.health.v1.Health/Check", lambda x: x, lambda x: x)
-        assert health(b"", timeout=10) == b"\x08\x01"
-
-
 table = ["protocol,worker,plan_share,requests,share,ratio"]
 compile_twelve()
 rates = unequal(8, 4, 2, 1)
 NODES = [f"127.0.0.{11 + i}" for i in range(5)]
 PORT = free_ports(3, *NODES, "127.0.0.1")  # of the workers on their addresses, and of the front
 write_plan("one.json", rates)
-export("one.json", "systemd", NODES[:4])
+export("one.json", "systemd", NODES[:4], PORT)
 socket_path = os.path.abspath("haproxy.sock")
-export("one.json", "haproxy", NODES[:4], "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path)
-workers = [Worker("one.json", i) for i in range(4)]
-front = Front("one.json.haproxy", PORT)
+export("one.json", "haproxy", NODES[:4], PORT, "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path)
+workers = [Worker("one.json", i, PORT) for i in range(4)]
+front = haproxy("one.json.haproxy", PORT)
 try:
     wait_until(front.is_ready)
     time.sleep(1.5)  # the second check of every server
@@ -101,7 +45,7 @@ try:
     # One gRPC connection.
     if grpc:
         before = [w.answered() for w in workers]
-        check_grpc()
+        check_grpc(PORT)
         calls = Calls(PORT)
         calls.start()
         wait_until(lambda: calls.done > 250 * len(MODELS), 60)
@@ -124,10 +68,10 @@ try:
     for path, sizes in (("two.json", (4, 4, 2)), ("three.json", (4, 2, 2, 1, 3))):
         changed = unequal(*sizes)
         write_plan(path, changed)
-        export(path, "systemd", NODES[:len(sizes)])
-        folder = export(path, "haproxy", NODES[:len(sizes)], "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path)
+        export(path, "systemd", NODES[:len(sizes)], PORT)
+        folder = export(path, "haproxy", NODES[:len(sizes)], PORT, "--bind", f"127.0.0.1:{PORT}", "--socket", socket_path)
         for nth in range(3, len(sizes)):
-            workers[nth:] = [*workers[nth + 1:], Worker(path, nth)]
+            workers[nth:] = [*workers[nth + 1:], Worker(path, nth, PORT)]
         load, calls = replay(PORT, "one.json", options.seconds), Calls(PORT) if grpc else None
         if calls:
             calls.start()

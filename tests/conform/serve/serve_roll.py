@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-from fronts import MODELS, Calls, Front, Replays, free_ports, grpc, need, run, unequal, write_plan
+from fronts import MODELS, Calls, Replays, free_ports, grpc, haproxy, need, run, unequal, write_plan
 from serving import WEFT, Graph, Node, Port, wait_until
 
 need("haproxy", "socat", "openssl")
@@ -140,7 +140,7 @@ for node in nodes:
     assert moved["fetched_bytes"] == moved["bytes"], moved
     node.start()
 before = {m: nodes[0].z(m) for m in MODELS}
-front = Front("front", PORT)
+front = haproxy("front", PORT)
 try:
     wait_until(lambda: front.is_ready() and all(is_up(f"weft-d{node.nth}-s0") for node in nodes))
     load, calls = Replays(PORT, "plan.json"), Calls(PORT) if grpc else None
@@ -180,7 +180,7 @@ try:
         other = f.read().replace("verifyhost weft", "verifyhost other")
     with open("front/haproxy.cfg", "w") as f:
         f.write(other)
-    front = Front("front", PORT)
+    front = haproxy("front", PORT)
     wait_until(lambda: not front.is_ready())
     assert front.is_live()
 finally:

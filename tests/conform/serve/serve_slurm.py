@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from fronts import (Calls, Front, Replays, answered, compare, compile_twelve, free_ports, grpc, need, replay, report, run, unequal,
+from fronts import (Calls, Replays, answered, compare, compile_twelve, free_ports, grpc, haproxy, need, replay, report, run, unequal,
                     write_plan)
 from serving import WEFT, skip, wait_until
 
@@ -150,7 +150,7 @@ try:
     wait_until(lambda: run("sinfo", "-h", "-p", "serve", "-o", "%t %D").split() == ["idle", "4"])
     for d in range(4):
         run("sbatch", f"one.json.slurm/jobs/weft-d{d}-s0.sh")
-    front = Front("one.json.haproxy", PORT)
+    front = haproxy("one.json.haproxy", PORT)
     assert not front.is_ready()
     follower = Follower("one.json.haproxy")
     follower.start()
