@@ -1,42 +1,16 @@
 #!/usr/bin/env bash
-# Builds the image of packaging/Containerfile and serves from it: as its user, from a read-only root, with its entry
-# point. Needs root, buildah and a mirror of Debian; without a registry the base is a clean Debian (WEFT_DEBIAN_ROOT, or
-# by mmdebstrap).
+# Builds the image of packaging/Containerfile (image.sh) and serves from it: as its user, from a read-only root, with its
+# entry point.
 #
 # usage: container.sh FOLDER     with the packages (scripts/deb.sh FOLDER)
-#
-# Exit code 77: no image can be built here.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$here/../.." && pwd)
-folder=$(realpath "$1")
-skip() {
-    printf 'skipped: %s\n' "$*"
-    exit 77
-}
-[ "$(id -u)" -eq 0 ] || skip "only root can change the root folder"
-command -v buildah >/dev/null || skip "no buildah"
-box=$(mktemp -d)
+. "$(dirname "${BASH_SOURCE[0]}")/image.sh"
 server=
-clean() {
+end_test() {
     [ -z "$server" ] || kill "$server" 2>/dev/null || true
     umount "$box/image/tmp" "$box/image/proc" "$box/image/models" "$box/image" 2>/dev/null || true
-    image umount --all >/dev/null 2>&1 || true
-    rm -rf --one-file-system "$box"
 }
-trap clean EXIT
-image() { buildah --root "$box/store" --runroot "$box/run" --storage-driver vfs "$@"; }
 
-base=${WEFT_DEBIAN_ROOT:-$box/base.tar}
-if [ ! -e "$base" ]; then
-    command -v mmdebstrap >/dev/null || skip "no mmdebstrap"
-    mmdebstrap --quiet --variant=apt bookworm "$base" || skip "no Debian from the mirror"
-fi
-from=$(image from scratch)
-image add --quiet "$from" "$base" / >/dev/null
-image commit --quiet "$from" localhost/debian >/dev/null
-image bud --quiet --isolation chroot --network host --build-arg BASE=localhost/debian --tag localhost/weft \
-    -f "$root/packaging/Containerfile" "$folder" >"$box/log" 2>&1 || { tail -n 20 "$box/log"; exit 1; }
 [ "$(image inspect --type image -f '{{.OCIv1.Config.User}}' localhost/weft)" = 65534:65534 ]
 entry=$(image inspect --type image \
     -f '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}{{range .OCIv1.Config.Cmd}}{{.}} {{end}}' localhost/weft)
