@@ -262,27 +262,26 @@ static void write_worker_tls(front *f, bool grpc)
     const weft_export_options *o = &f->ctx->o;
     if (!o->worker_tls)
         return;
-    weft_buf_printf(
-        &f->clusters,
-        "    transport_socket_matches:\n"
-        "      - name: check\n"
-        "        match: {check: true}\n"
-        "        transport_socket: &check_tls\n"
-        "          name: tls\n"
-        "          typed_config:\n"
-        "            " TYPE "extensions.transport_sockets.tls.v3.UpstreamTlsContext\"\n"
-        "            common_tls_context:\n"
-        "              alpn_protocols: [http/1.1]\n"
-        "              validation_context: &authority\n"
-        "                trusted_ca: {filename: \"%s/ca.crt\"}\n"
-        "                match_typed_subject_alt_names: [{san_type: DNS, matcher: {exact: "
-        "\"%s\"}}]\n"
-        "    transport_socket:\n"
-        "      name: tls\n"
-        "      typed_config:\n"
-        "        " TYPE "extensions.transport_sockets.tls.v3.UpstreamTlsContext\"\n"
-        "        common_tls_context: {alpn_protocols: [%s], validation_context: *authority}\n",
-        o->worker_tls, o->name, grpc ? "h2" : "http/1.1");
+    const char *verify = weft_arena_printf(
+        f->ctx->arena,
+        "validation_context: {trusted_ca: {filename: \"%s/ca.crt\"}, "
+        "match_typed_subject_alt_names: [{san_type: DNS, matcher: {exact: \"%s\"}}]}",
+        o->worker_tls, o->name);
+    weft_buf_printf(&f->clusters,
+                    "    transport_socket_matches:\n"
+                    "      - name: check\n"
+                    "        match: {check: true}\n"
+                    "        transport_socket:\n"
+                    "          name: tls\n"
+                    "          typed_config:\n"
+                    "            " TYPE "extensions.transport_sockets.tls.v3.UpstreamTlsContext\"\n"
+                    "            common_tls_context: {alpn_protocols: [http/1.1], %s}\n"
+                    "    transport_socket:\n"
+                    "      name: tls\n"
+                    "      typed_config:\n"
+                    "        " TYPE "extensions.transport_sockets.tls.v3.UpstreamTlsContext\"\n"
+                    "        common_tls_context: {alpn_protocols: [%s], %s}\n",
+                    verify, grpc ? "h2" : "http/1.1", verify);
 }
 
 static void write_cluster(front *f, const char *name, const char *check, const export_share *share,
