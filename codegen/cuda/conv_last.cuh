@@ -45,7 +45,7 @@ template <class T, int ROWS, int THREADS, bool WHOLE> struct windows_last {
         kx = tap % s.kw;
         ky = tap / s.kw % s.kh;
         kz = tap / s.kw / s.kh;
-        find_shift();
+        shift = shift_of(kz, ky, kx) + c;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             int pixel = from + row(i), each = s.out_pixels(), p = pixel % each;
@@ -59,7 +59,7 @@ template <class T, int ROWS, int THREADS, bool WHOLE> struct windows_last {
             valid[i] = 0;
             if (s.taps() <= BITS)
                 for (int t = 0; t < s.taps(); t++)
-                    valid[i] |= (u32)is_here(i, t / (s.kw * s.kh), t / s.kw % s.kh, t % s.kw) << t;
+                    valid[i] |= (u32)is_inside(i, t / (s.kw * s.kh), t / s.kw % s.kh, t % s.kw) << t;
         }
     }
 
@@ -68,22 +68,28 @@ template <class T, int ROWS, int THREADS, bool WHOLE> struct windows_last {
         return (i * THREADS + (int)threadIdx.x) / GROUPS;
     }
 
-    __device__ void find_shift()
+    /* Of channel 0 at tap (z, y, x). */
+    __device__ i64 shift_of(int z, int y, int x) const
     {
-        shift = (((i64)kz * s.dd * s.ih + ky * s.dh) * s.iw + kx * s.dw) * (s.group * s.c) + c;
+        return (((i64)z * s.dd * s.ih + y * s.dh) * s.iw + x * s.dw) * (s.group * s.c);
     }
 
     /* Whether tap (z, y, x) of the window of the thread's pixel i is inside the image. */
-    __device__ bool is_here(int i, int z, int y, int x) const
+    __device__ bool is_inside(int i, int z, int y, int x) const
     {
         return (u32)(z0[i] + z * s.dd) < (u32)s.id && (u32)(y0[i] + y * s.dh) < (u32)s.ih &&
                (u32)(x0[i] + x * s.dw) < (u32)s.iw;
     }
 
+    /* The same for tap t, which is at (z, y, x), of an element at depth `at`. */
+    __device__ bool is_here(int i, int at, int t, int z, int y, int x) const
+    {
+        return at < depth && (s.taps() <= BITS ? (valid[i] >> t & 1) != 0 : is_inside(i, z, y, x));
+    }
+
     __device__ bool is_here(int i) const
     {
-        return k < depth &&
-               (s.taps() <= BITS ? (valid[i] >> tap & 1) != 0 : is_here(i, kz, ky, kx));
+        return is_here(i, k, tap, kz, ky, kx);
     }
 
     /* Moves on by n elements of the depth. */
@@ -105,17 +111,32 @@ template <class T, int ROWS, int THREADS, bool WHOLE> struct windows_last {
                 }
             }
         }
-        find_shift();
+        shift = shift_of(kz, ky, kx) + c;
     }
 
     /* The elements of the thread's group of pixel i, one by one. */
     template <class C, int N> __device__ void gather(C (&to)[N], int i) const
     {
-        windows_last at = *this;
-#pragma unroll 1
+        int t = tap, channel = c, z = kz, y = ky, x = kx;
+        i64 from = first[i] + shift;
+#pragma unroll
         for (int n = 0; n < N; n++) {
-            to[n] = at.is_here(i) ? convert<C>(x[at.first[i] + at.shift]) : convert<C>(0.0f);
-            at.go(1);
+            to[n] = convert<C>(0.0f);
+            if (is_here(i, k + n, t, z, y, x))
+                to[n] = convert<C>(this->x[from]);
+            from++;
+            if (++channel == s.c) {
+                channel = 0;
+                t++;
+                if (++x == s.kw) {
+                    x = 0;
+                    if (++y == s.kh) {
+                        y = 0;
+                        z++;
+                    }
+                }
+                from = first[i] + shift_of(z, y, x);
+            }
         }
     }
 

@@ -5,10 +5,10 @@ usage: machine_code.py TEST_CUDA_TARGETS [--bless]
 
 A row is a kernel for an architecture: threads of a block, registers, shared bytes, spills (instructions LDL and STL, in all and in the main
 loop), instructions, and of the main loop (the innermost one with the most tensor or FMA instructions) its
-length, its tensor instructions and FMAs, instructions for each of them, and what it moves: LDSM, LDS, STS,
-LDGSTS, LDG by width, barriers. The length is that of the code: paths for operands that are not aligned
-count, though they seldom run. Spills in a main loop and a row that is not in the table
-are failures; a change of the code is committed with the table, --bless. The counts depend on NVRTC's version, which the
+length in the code and as it runs: through branches that copy with the fewest narrow loads and the most copies,
+so without the paths for operands that are not aligned. Of the loop as it runs: tensor instructions and FMAs, instructions for each of
+them, what it moves (LDSM, LDS, STS, LDGSTS, LDG by width, barriers), and the ceiling that follows (see
+ceiling()). Spills in a main loop and a row that is not in the table are failures; a change of the code is committed with the table, --bless. The counts depend on NVRTC's version, which the
 table's first line names: another one is skipped (77), as is a machine without NVRTC or the disassembler
 (machine_code.txt, fetched by scripts/fetch_wheels.sh).
 """
@@ -26,9 +26,14 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 TABLE = os.path.join(HERE, "machine_code.csv")
 TARGETS = "sm_80,sm_90,sm_100"
 MOVES = ["LDSM", "LDS", "STS", "LDGSTS", "LDG.128", "LDG.64", "LDG.32", "LDG.16", "BAR"]
-FIELDS = ["arch", "kernel", "threads", "registers", "shared", "spills", "loop_spills", "instructions", "loop", "tensor", "fma",
-          "per_unit"] + MOVES
+FIELDS = ["arch", "kernel", "threads", "registers", "shared", "spills", "loop_spills", "instructions", "loop", "run", "tensor", "fma",
+          "per_unit", "ceiling", "bound"] + MOVES
 SKIP = 77
+
+# A multiprocessor in one clock: multiplications of f16, of TF32 and of f32 that the data sheets count, and the share of the first
+# two that mma.sync reaches (H100: measured by others; taken for B200 as half of that, as its peak has doubled).
+RATES = {"sm_80": (1024, 512, 64, 1), "sm_90": (2048, 1024, 128, 0.63), "sm_100": (4096, 2048, 128, 0.31)}
+SHARED_BYTES, L2_BYTES, SCHEDULERS = 128, 64, 4
 
 
 def skip(why):
@@ -90,7 +95,61 @@ def is_tensor(name):
     return name.split(".")[0] in ("HMMA", "IMMA", "HGMMA", "UTCHMMA", "QMMA")
 
 
-def count(lines):
+def width(name):
+    """Bytes that an instruction moves for each thread."""
+    if name.startswith("LDSM"):
+        return 4 * int(name.rsplit(".", 1)[1])
+    for bits in (128, 64):
+        if ".%d" % bits in name:
+            return bits // 8
+    return 2 if re.search(r"\.[US](8|16)", name) else 4
+
+
+def as_it_runs(names, codes, labels, loop):
+    """The instructions of a loop that run, of all ways from its first to its last: those with the fewest narrow loads, then the most
+    copies, then the fewest instructions. Loops inside are passed once."""
+    best, before = {loop[0]: (0, 0, 0)}, {}
+    for i in loop:
+        if i not in best:
+            continue
+        name, jump = names[i], re.search(r"`\((\.L_\w+)\)", codes[i])
+        narrow, copies, length = best[i]
+        cost = (narrow + (move_of(name) in ("LDG.16", "LDG.32")), copies - (move_of(name) in ("LDGSTS", "LDG.128", "LDG.64")), length + 1)
+        to = labels.get(jump[1], -1) if jump and name.startswith("BRA") else -1
+        always = name.startswith("BRA") and not codes[i].lstrip().startswith("@")
+        for j in ([] if always and to > i else [i + 1]) + ([to] if to > i else []):
+            if j <= loop[-1] and (j not in best or cost < best[j]):
+                best[j], before[j] = cost, i
+    path, i = [loop[-1]], loop[-1]
+    while i != loop[0]:
+        i = before[i]
+        path.append(i)
+    return path[::-1]
+
+
+def ceiling(arch, names, threads):
+    """The most of the device's peak that a loop can reach, in percent, and what bounds it: instructions that the schedulers issue,
+    shared memory, L2 cache, or the units that multiply. Latency and everything outside of the loop come on top."""
+    half, tf32, single, reached = RATES[arch]
+    warps = threads / 32
+    ideal = mma = 0
+    for name in names:
+        if is_tensor(name):
+            clocks = (1024 / tf32 if "TF32" in name else 2048 / half) * warps
+            ideal += clocks
+            mma += clocks / reached
+    if not mma:
+        mma = ideal = sum(n.startswith("FFMA") for n in names) * warps * 32 / single
+    if not ideal:
+        return "", ""
+    shared = sum(width(n) * 32 / SHARED_BYTES for n in names if n.startswith(("LDSM", "LDS", "STS", "LDGSTS"))) * warps
+    l2 = sum(width(n) * 32 / L2_BYTES for n in names if n.startswith(("LDG.", "LDGSTS"))) * warps
+    limits = {"issue": len(names) * warps / SCHEDULERS, "shared": shared, "l2": l2, "units": mma}
+    bound = max(limits, key=limits.get)
+    return "%.0f" % (100 * ideal / limits[bound]), bound
+
+
+def count(arch, threads, lines):
     labels, codes = {}, []
     for label, code in lines:
         if label:
@@ -110,11 +169,14 @@ def count(lines):
                 sum(names[i].startswith(("FFMA", "IDP")) for i in loop), -len(loop))
     loop = max(loops, key=work, default=range(0))
     spilled = [i for i, n in enumerate(names) if n.startswith(("LDL", "STL"))]
-    tensor, fma, _ = work(loop)
-    moves = collections.Counter(move_of(names[i]) for i in loop)
+    path = as_it_runs(names, codes, labels, loop) if loop else []
+    tensor, fma, _ = work(path)
+    moves = collections.Counter(move_of(names[i]) for i in path)
     units = tensor or fma
+    most, bound = ceiling(arch, [names[i] for i in path], threads)
     row = {"spills": len(spilled), "loop_spills": sum(i in loop for i in spilled), "instructions": len(names), "loop": len(loop),
-           "tensor": tensor, "fma": fma, "per_unit": "%.1f" % (len(loop) / units) if units else ""}
+           "run": len(path), "tensor": tensor, "fma": fma, "per_unit": "%.1f" % (len(path) / units) if units else "", "ceiling": most,
+           "bound": bound}
     return dict(row, **{m: moves[m] for m in MOVES})
 
 
@@ -147,7 +209,8 @@ def main():
                 for name, lines in functions(disassembler, os.path.join(box, image)).items():
                     # The number of the kernel in place of the hash of its text.
                     kernel = name[:name.rindex("_") + 1] + module
-                    rows.append(dict(count(lines), arch=arch, kernel=kernel, **resources[arch, name]))
+                    what = resources[arch, name]
+                    rows.append(dict(count(arch, int(what["threads"]), lines), arch=arch, kernel=kernel, **what))
     rows.sort(key=lambda r: (int(r["arch"][3:]), int(r["kernel"].rsplit("_", 1)[1])))
     out = io.StringIO()
     out.write("# NVRTC %s\n" % version)
