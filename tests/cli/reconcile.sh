@@ -96,7 +96,7 @@ expect 0 "$WEFT" reconcile --from plan.json --plan plan.json --engine slurm -o m
 has err "weft-d99-s0: runs, is not of the old plan, and is left alone"
 [ "$(grep -c "left alone" err)" = 1 ] || die "$(shown err)"
 expect 2 "$WEFT" reconcile --from plan.json --plan new.json --engine slurm --bind '*:80' -o bad
-has err "--bind is for haproxy, not for slurm"
+has err "--bind is for haproxy and envoy, not for slurm"
 # What a change that failed has begun does not start twice.
 sed -n 's/^sbatch.*jobs.\(.*\)\.sh"/\1/p' slurm/apply.sh | head -1 >>running
 expect 1 "$WEFT" reconcile --from plan.json --plan new.json --fleet fleet.yaml --engine slurm -o begun --running running
