@@ -15,11 +15,19 @@
  * rate is divided over all its placements in proportion, and each device gets a place of its side,
  * devices that are split in one way together on nodes as far as there are enough.
  *
+ * With a plan in force that has places, a side gets what it has on the devices of the side as its
+ * own plan in force, models stay on their sides before loads count, and devices that keep work keep
+ * their place. Of plans that cost the same the one with the fewest moves stays.
+ *
  * The bounds of the plan are those without failures. Not the least plan: sides are fixed before the
  * policy plans, and a model that rounds up does so on each of its sides. For the same reason a
  * refusal does not show that there is no plan, unless there is none without failures. */
 #include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
+
+#include "base/hash.h"
+#include "base/map.h"
+#include "base/num.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -120,6 +128,12 @@ static uint32_t count_sides(const apart *a, const weft_demand *d, double capacit
     return best;
 }
 
+/* A place of a fleet: device `index` of a row. */
+typedef struct place {
+    const weft_fleet_device *row; /* NULL: none */
+    uint32_t index;
+} place;
+
 typedef struct side {
     weft_demand *demand;
     weft_demands demands;
@@ -127,7 +141,83 @@ typedef struct side {
     double devices;
     double load; /* of its devices; HUGE_VAL: it has none */
     weft_plan plan;
+    weft_plan kept;  /* what the plan in force has here; its devices have numbers of their own */
+    place *kept_at;  /* of its devices */
+    uint32_t n_kept; /* devices */
+    bool *has;       /* demands that it serves */
 } side;
+
+/* -- The plan in force ------------------------------------------------------------------------- */
+
+/* Where a placement of the plan in force is: by the name of its node. */
+static place find_place(const apart *a, const weft_placement *p)
+{
+    const weft_fleet_device *row = weft_fleet__row(a->problem->fleet, p->type);
+    size_t len = strlen(p->type);
+    int64_t node;
+    if (!row || !p->where.node || strncmp(p->where.node, p->type, len) != 0 ||
+        p->where.node[len] != '-' || !weft_parse_i64(p->where.node + len + 1, &node) || node < 0)
+        return (place){0};
+    uint64_t index = (uint64_t)node * row->per_domain[WEFT_DOMAIN_NODE] + p->where.gpu;
+    return index < row->count ? (place){row, (uint32_t)index} : (place){0};
+}
+
+/* Of a device that was lost: n, which is none. */
+static uint32_t side_of(const apart *a, const weft_fleet_device *row, uint32_t i, uint32_t n)
+{
+    return weft_fleet__is_lost(row, i) ? n : i / row->per_domain[a->level] % n;
+}
+
+/* Deals the plan in force to the sides. */
+static void deal_kept(const apart *a, side *s, uint32_t n)
+{
+    const weft_plan *all = a->problem->previous;
+    uint32_t *number = weft_arena_array(a->arena, (size_t)all->gpus + 1, sizeof *number);
+    for (uint32_t j = 0; j < n; j++) {
+        s[j].kept = *all;
+        s[j].kept.n = 0;
+        s[j].kept.rules.survive = WEFT_DOMAIN_NONE; /* as those of a side's problem */
+        s[j].kept.at = weft_arena_array(a->arena, all->n + 1, sizeof *s[j].kept.at);
+        s[j].kept_at = weft_arena_array(a->arena, (size_t)all->gpus + 1, sizeof *s[j].kept_at);
+        s[j].has = weft_arena_array(a->arena, a->problem->demands->n + 1, sizeof *s[j].has);
+    }
+    for (size_t i = 0; i < all->n; i++) {
+        weft_placement p = all->at[i];
+        place at = find_place(a, &p);
+        uint32_t d = weft_demands__find(&a->index, p.model);
+        uint32_t j = at.row ? side_of(a, at.row, at.index, n) : n;
+        if (j >= n || d == UINT32_MAX || p.device >= all->gpus) /* lost, or no longer asked for */
+            continue;
+        if (!number[p.device]) {
+            s[j].kept_at[s[j].n_kept] = at;
+            number[p.device] = ++s[j].n_kept;
+        }
+        p.device = number[p.device] - 1;
+        s[j].has[d] = true;
+        s[j].kept.at[s[j].kept.n++] = p;
+    }
+    for (uint32_t j = 0; j < n; j++)
+        s[j].kept.gpus = s[j].n_kept;
+}
+
+/* What a placement does, and on which device. */
+static uint64_t key_of(const weft_placement *p)
+{
+    const uint32_t where[] = {p->device, (uint32_t)p->mig_start};
+    uint64_t key = weft_hash64(where, sizeof where, 0);
+    key = weft_hash64(p->slice, strlen(p->slice), key);
+    return weft_hash64(p->model, strlen(p->model), key);
+}
+
+/* Whether a demand goes to side x rather than y: where it is, else where there is less load. */
+static bool is_before(const side *x, const side *y, uint32_t d)
+{
+    bool x_has = x->has && x->has[d], y_has = y->has && y->has[d];
+    return x_has != y_has ? x_has : x->load < y->load;
+}
+
+/* -- Demands ------------------------------------------------------------------------------------
+ */
 
 /* What a demand takes. */
 typedef struct need {
@@ -179,7 +269,7 @@ static void give_sides(const apart *a, const need *one, uint32_t k, double rate_
     for (; k > 0; k--) {
         uint32_t least = n;
         for (uint32_t j = 0; j < n; j++)
-            if (!taken[j] && (least == n || s[j].load < s[least].load))
+            if (!taken[j] && (least == n || is_before(&s[j], &s[least], one->demand)))
                 least = j;
         taken[least] = true;
         give(a, one, rate_per_s, &s[least]);
@@ -212,12 +302,6 @@ static void deal_demands(const apart *a, bool wide, side *s, uint32_t n)
 
 /* -- Places ------------------------------------------------------------------------------------ */
 
-/* Of a device that was lost: n, which is none. */
-static uint32_t side_of(const apart *a, const weft_fleet_device *row, uint32_t i, uint32_t n)
-{
-    return weft_fleet__is_lost(row, i) ? n : i / row->per_domain[a->level] % n;
-}
-
 static void deal_devices(const apart *a, side *s, uint32_t n)
 {
     const weft_fleet *fleet = a->problem->fleet;
@@ -241,6 +325,7 @@ typedef struct placed {
     uint32_t device;
     int kind; /* how it is split */
     const weft_fleet_device *row;
+    bool stays; /* where the plan in force has it */
     weft_location where;
 } placed;
 
@@ -250,6 +335,8 @@ static int order_placed(const void *x, const void *y)
     int order = strcmp(p->row->type, q->row->type);
     if (order)
         return order;
+    if (p->stays != q->stays)
+        return p->stays ? -1 : 1;
     if (p->kind != q->kind)
         return p->kind < q->kind ? -1 : 1;
     return (p->device > q->device) - (p->device < q->device);
@@ -260,27 +347,48 @@ static int kind_of(const weft_placement *p)
     return p->mig_start >= 0 ? 2 : strchr(p->slice, '%') ? 1 : 0;
 }
 
-/* The next device of a side in its row from *at on; those before are taken. */
-static uint32_t next_of_side(const apart *a, const weft_fleet_device *row, uint32_t at, uint32_t j,
-                             uint32_t n)
+/* Free devices of a side in a row. */
+typedef struct free_places {
+    const apart *a;
+    const weft_fleet_device *row;
+    const bool *taken;
+    uint32_t side, n_side;
+} free_places;
+
+static bool is_free(const free_places *f, uint32_t i)
 {
-    while (at < row->count && side_of(a, row, at, n) != j)
+    return side_of(f->a, f->row, i, f->n_side) == f->side && !f->taken[i];
+}
+
+static uint32_t next_free(const free_places *f, uint32_t at)
+{
+    while (at < f->row->count && !is_free(f, at))
         at++;
     return at;
 }
 
-/* Gives the devices of one type, from first to end, places of side j. */
-static void place_type(const apart *a, placed *d, uint32_t n_d, uint32_t j, uint32_t n)
+/* Gives the devices of one type places of side j; those that stay are the first, and have them. */
+static void place_type(const apart *a, const side *s, placed *d, uint32_t n_d, uint32_t j,
+                       uint32_t n)
 {
     const weft_fleet_device *row = d->row;
-    uint32_t at = 0, per_node = row->per_domain[WEFT_DOMAIN_NODE];
+    uint32_t at = 0, per_node = row->per_domain[WEFT_DOMAIN_NODE], first = 0;
+    bool *taken = weft_arena_array(a->arena, (size_t)row->count + 1, sizeof *taken);
+    const free_places f = {.a = a, .row = row, .taken = taken, .side = j, .n_side = n};
+    for (; first < n_d && d[first].stays; first++) {
+        uint32_t index = s->kept_at[d[first].device].index;
+        d[first].where = weft_fleet__location(row, index, a->arena);
+        taken[index] = true;
+    }
+    d += first;
+    n_d -= first;
     for (uint32_t i = 0; i < n_d; i++) {
-        at = next_of_side(a, row, at, j, n);
+        at = next_free(&f, at);
         if (i > 0 && d[i].kind != d[i - 1].kind && at % per_node != 0) {
             uint32_t skip = at + per_node - at % per_node, left = 0;
             for (uint32_t k = skip; k < row->count; k++)
-                left += side_of(a, row, k, n) == j;
-            at = left >= n_d - i ? next_of_side(a, row, skip, j, n) : at;
+                left += is_free(&f, k);
+            at = left >= n_d - i ? next_free(&f, skip) : at;
         }
         d[i].where = weft_fleet__location(row, at++, a->arena);
     }
@@ -296,18 +404,28 @@ static uint32_t add_side(const apart *a, const side *s, uint32_t j, uint32_t n, 
         gpus = s->plan.at[i].device + 1 > gpus ? s->plan.at[i].device + 1 : gpus;
     placed *d = weft_arena_array(a->arena, gpus + 1, sizeof *d);
     weft_location *where = weft_arena_array(a->arena, gpus + 1, sizeof *where);
+    weft_map *kept = weft_map_create(a->arena);
+    uint64_t unused;
     for (size_t i = 0; i < s->plan.n; i++) {
         const weft_placement *p = &s->plan.at[i];
         d[p->device] = (placed){.device = p->device,
                                 .kind = kind_of(p),
                                 .row = weft_fleet__row(a->problem->fleet, p->type)};
     }
+    for (size_t i = 0; i < s->kept.n; i++)
+        weft_map_put(kept, key_of(&s->kept.at[i]), 1);
+    for (size_t i = 0; i < s->plan.n; i++) {
+        placed *at = &d[s->plan.at[i].device];
+        if (at->device < s->n_kept && s->kept_at[at->device].row == at->row &&
+            weft_map_get(kept, key_of(&s->plan.at[i]), &unused))
+            at->stays = true;
+    }
     if (gpus > 0)
         qsort(d, gpus, sizeof *d, order_placed);
     for (uint32_t i = 0, end; i < gpus; i = end) {
         for (end = i; end < gpus && d[end].row == d[i].row;)
             end++;
-        place_type(a, &d[i], end - i, j, n);
+        place_type(a, s, &d[i], end - i, j, n);
     }
     for (uint32_t i = 0; i < gpus; i++)
         where[d[i].device] = d[i].where;
@@ -338,7 +456,9 @@ static void scale_rates(const apart *a, weft_plan *plan)
         }
 }
 
-static weft_err plan_sides(const apart *a, uint32_t n, bool wide, weft_diag *diag, weft_plan *out)
+/* keep: what is in force stays as far as it can. */
+static weft_err plan_sides(const apart *a, uint32_t n, bool wide, bool keep, weft_diag *diag,
+                           weft_plan *out)
 {
     side s[SIDES_MAX] = {0};
     size_t n_placed = 0;
@@ -346,6 +466,8 @@ static weft_err plan_sides(const apart *a, uint32_t n, bool wide, weft_diag *dia
         s[j].demand = weft_arena_array(a->arena, a->problem->demands->n + 1, sizeof *s[j].demand);
         s[j].demands.at = s[j].demand;
     }
+    if (keep)
+        deal_kept(a, s, n);
     deal_devices(a, s, n);
     deal_demands(a, wide, s, n);
     for (uint32_t j = 0; j < n; j++) {
@@ -353,7 +475,7 @@ static weft_err plan_sides(const apart *a, uint32_t n, bool wide, weft_diag *dia
         part.demands = &s[j].demands;
         part.fleet = &s[j].fleet;
         part.n_family = 0;
-        part.previous = NULL;
+        part.previous = s[j].kept.n > 0 ? &s[j].kept : NULL;
         part.rules.survive = WEFT_DOMAIN_NONE;
         if (s[j].demands.n > 0)
             WEFT_TRY(a->policy->place(NULL, &part, a->arena, diag, &s[j].plan));
@@ -388,7 +510,7 @@ static weft_err refuse_apart(const apart *a, weft_plan *out)
     weft_err err = a->policy->place(NULL, &whole, a->arena, a->diag, out);
     if (err != WEFT_ERR_OK)
         return err;
-    err = plan_sides(a, 2, false, a->diag, out);
+    err = plan_sides(a, 2, false, false, a->diag, out);
     if (err == WEFT_ERR_INFEASIBLE)
         weft_diag_note(a->diag, (weft_where){0},
                        "this is one of two parts of the %ss, which are planned alone; it does not "
@@ -397,10 +519,51 @@ static weft_err refuse_apart(const apart *a, weft_plan *out)
     return err;
 }
 
+static size_t count_moves(const apart *a, const weft_plan *plan)
+{
+    const weft_plan_move *move;
+    size_t n;
+    weft_plan_diff(a->problem->previous, plan, a->arena, &move, &n);
+    return n;
+}
+
+/* Of plans that cost the same the one with fewer moves. */
+static bool is_better(const apart *a, const weft_plan *plan, const weft_plan *than)
+{
+    bool same = plan->gpus == than->gpus &&
+                fabs(plan->cost_per_hour - than->cost_per_hour) <= 1e-9 * than->cost_per_hour;
+    return a->problem->previous && same ? count_moves(a, plan) < count_moves(a, than)
+                                        : weft_plan__is_better(plan, than, a->problem->goal);
+}
+
+/* The best plan of all numbers of sides, if one is found. NOMEM. */
+static weft_err try_sides(const apart *a, uint32_t most, bool keep, bool *found, weft_plan *out)
+{
+    static const uint32_t sides[] = {2, 3, 4, 6, 8};
+    const weft_problem *problem = a->problem;
+    for (size_t i = 0; i < 2 * (sizeof sides / sizeof sides[0]); i++) {
+        weft_plan plan;
+        uint32_t n = sides[i / 2];
+        bool wide = i % 2 > 0;
+        if (n > most || (problem->demands->n > MANY_MODELS && n % 3 == 0) ||
+            (wide && problem->rules.survive != WEFT_DOMAIN_NONE))
+            continue;
+        weft_diag *unheard = weft_diag_create();
+        weft_err err = unheard ? plan_sides(a, n, wide, keep, unheard, &plan) : WEFT_ERR_NOMEM;
+        weft_diag_destroy(unheard);
+        if (err == WEFT_ERR_NOMEM)
+            return err;
+        if (err != WEFT_ERR_OK || (*found && !is_better(a, &plan, out)))
+            continue;
+        *found = true;
+        *out = plan;
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_plan__decide_apart(const weft_policy *policy, const weft_problem *problem,
                                  weft_arena *arena, weft_diag *diag, weft_plan *out)
 {
-    static const uint32_t sides[] = {2, 3, 4, 6, 8};
     apart a = {.policy = policy,
                .problem = problem,
                .arena = arena,
@@ -416,20 +579,9 @@ weft_err weft_plan__decide_apart(const weft_policy *policy, const weft_problem *
         uint32_t per = row->per_domain[a.level], n = (row->count + per - 1) / per;
         most = n > most ? n : most;
     }
-    for (size_t i = 0; i < 2 * (sizeof sides / sizeof sides[0]); i++) {
-        weft_plan plan;
-        uint32_t n = sides[i / 2];
-        bool wide = i % 2 > 0;
-        if (n > most || (problem->demands->n > MANY_MODELS && n % 3 == 0) ||
-            (wide && problem->rules.survive != WEFT_DOMAIN_NONE))
-            continue;
-        weft_diag *unheard = weft_diag_create();
-        weft_err err = unheard ? plan_sides(&a, n, wide, unheard, &plan) : WEFT_ERR_NOMEM;
-        weft_diag_destroy(unheard);
-        if (err != WEFT_ERR_OK || (found && !weft_plan__is_better(&plan, out, problem->goal)))
-            continue;
-        found = true;
-        *out = plan;
-    }
+    if (problem->previous)
+        WEFT_TRY(try_sides(&a, most, true, &found, out));
+    if (!found) /* all anew: what stays on a side can be too much for it */
+        WEFT_TRY(try_sides(&a, most, false, &found, out));
     return found ? WEFT_ERR_OK : refuse_apart(&a, out);
 }

@@ -90,3 +90,19 @@ has err "infaas: cannot plan for failures of a zone"
 sed 's/count: 24/count: 8/' fleet.yaml >few.yaml
 plan 3 few.yaml set.yaml
 has err "no device type is in more than one zone"
+# A plan in force: what survives a domain moves no more than another plan does, and each device that keeps work its place.
+for i in $(seq 12); do
+    printf '  - {name: m%d, profile: p.csv, slo: 100ms, rate: %d/s}\n' "$i" $((100 + 53 * i % 400))
+done | sed '1i models:' >many.yaml
+sed 's/name: m3, \(.*\)rate: [0-9]*/name: m3, \1rate: 700/' many.yaml >more.yaml
+for domain in node zone; do
+    plan 0 fleet.yaml many.yaml --survive $domain -o before.json
+    plan 0 fleet.yaml more.yaml --survive $domain --previous before.json -o after.json
+    plan 0 fleet.yaml more.yaml --check after.json
+    plan 0 fleet.yaml more.yaml --survive $domain --previous before.json
+    moves=$(sed -n 's/^\([0-9]*\) moves\?$/\1/p' out) all=$(grep -c '"model"' before.json)
+    [ "$moves" -gt 0 ] && [ $((3 * moves)) -lt "$all" ] || die "$domain: $moves moves of $all placements"
+    expect 0 "$WEFT" reconcile --from before.json --plan after.json --engine slurm -o moved
+    stay=$(sed -n 's/^\([0-9]*\) workers\? stay.*/\1/p' out)
+    [ $((2 * stay)) -gt "$all" ] || die "$domain: $stay workers of $all stay"
+done
