@@ -219,6 +219,7 @@ typedef struct pool {
     uint32_t count[KINDS_MAX];
     uint32_t inside;
     bool any_percent; /* shares may sum to more than 100 % */
+    bool counts_mem;  /* a kind says how much memory it takes */
 } pool;
 
 typedef struct room {
@@ -283,8 +284,8 @@ static void visit(pool *p, uint32_t at, const room *r)
                          r->mem_bytes == UINT64_MAX ? UINT64_MAX : r->mem_bytes - n * k->mem_bytes};
         p->count[at] = n;
         visit(p, at + 1, &rest);
-        if (k->kind == WEFT_SLICE_CORES && k->mem_bytes == 0)
-            break; /* fewer leave slices of these cores, and nothing else takes them */
+        if (k->kind == WEFT_SLICE_CORES && !p->counts_mem)
+            break; /* fewer leave slices of these cores, and no other kind takes them */
     }
     p->count[at] = 0;
 }
@@ -323,6 +324,7 @@ static void add_pool(listing *l, uint32_t first)
                  at--)
                 p->kinds[at] = p->kinds[at - 1];
             p->kinds[at] = i;
+            p->counts_mem = p->counts_mem || l->out->slots.at[i].mem_bytes > 0;
         }
     for (uint32_t s = 0; s < l->builder->table.n_shape; s++) {
         const weft_shape *shape = &l->builder->table.shape[s];

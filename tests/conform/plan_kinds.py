@@ -1,9 +1,9 @@
 """Further kinds of random planning problems for random_plans.py, each made of one of its problems:
 
 margins: times with errors and 90 % bands, planned on a quantile of them (--confidence). cpus: machines whose slices
-have their memory in common, alone or beside GPUs. crowded: small models with several processes on MPS shares of a
-stated memory, which may sum to more than 100 % (--oversubscribe). domains: models in two failure domains, or rates
-that outlast the loss of one (--survive).
+have their memory in common, alone or beside GPUs, for models whose memory is not always known. crowded: small models
+with several processes on MPS shares of a stated memory, which may sum to more than 100 % (--oversubscribe). domains:
+models in two failure domains, or rates that outlast the loss of one (--survive).
 """
 import statistics
 
@@ -38,6 +38,13 @@ def make_cpus(rng):
         kind = "a30" if way == "mig" else rng.choice(["t4", "l4"])
         devices.append(Device(kind, rng.randint(1, 3), round(rng.uniform(0.5, 3), 2), way == "mig", way == "mps"))
     return devices
+
+
+def forget_sizes(rng, problem):
+    """Some models whose memory is not known, which profiles say as 0, beside others"""
+    for m in problem.models:
+        if rng.random() < 0.3:
+            m.points = {point: (time, 0) for point, (time, _) in m.points.items()}
 
 
 def make_crowded(rng):

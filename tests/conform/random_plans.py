@@ -166,6 +166,8 @@ def make(rng, kind):
     problem = Problem(models, devices, rng.choice(["exact", "half", "half09"]), isolated)
     if kind == "crowded":
         plan_kinds.crowd(rng, problem)
+    if kind == "cpus":
+        plan_kinds.forget_sizes(rng, problem)
     return problem
 
 
