@@ -1,7 +1,8 @@
 /* Files that are read again while the server runs: certificates and keys. Every 10 s a changed file
  * is detected by its device, inode, size and times; by path, because Kubernetes and many tools
  * replace a link or rename a new file over the old. It is read when the next look, a second later,
- * finds no other change: a file that is being written may lack keys. SIGHUP reads all at once.
+ * finds no other change: a file that is being written may lack keys. One that changes at every look
+ * is read at every tenth. SIGHUP reads all at once.
  *
  * What was read before stays in use when the new files are wrong. */
 #include "base/hash.h"
@@ -11,6 +12,8 @@
 #include <sys/stat.h>
 
 static const uint64_t check_every_ns = 10000000000u, settle_ns = 1000000000u;
+
+enum { CHANGES_MAX = 10 }; /* looks in a row; some file systems give no file a lasting inode */
 
 struct weft_reload {
     weft_loop *loop;
@@ -66,10 +69,12 @@ bool weft_reload__check(weft_reload *r)
     bool changes = false;
     /* The files are looked at before they are read: a change in between is seen the next time. */
     for (weft_reloaded *f = r->first; f; f = f->next) {
-        bool settled = f->changes;
-        f->changes = note_files(f);
-        changes = changes || f->changes;
-        if (settled && !f->changes)
+        uint32_t before = f->n_change;
+        f->n_change = note_files(f) ? before + 1 : 0;
+        changes = changes || f->n_change > 0;
+        if (f->n_change == CHANGES_MAX)
+            f->n_change = 0;
+        if (before > 0 && f->n_change == 0)
             load(f);
     }
     return changes;
@@ -120,7 +125,7 @@ void weft_reload__all(weft_reload *r)
 {
     for (weft_reloaded *f = r->first; f; f = f->next) {
         (void)note_files(f);
-        f->changes = false;
+        f->n_change = 0;
         load(f);
     }
     weft_timer__set(r->loop, &r->timer, weft_clock__now_ns() + settle_ns);

@@ -152,7 +152,7 @@ typedef struct weft_reloaded {
     void *user;
 
     uint64_t seen[WEFT_RELOAD_FILES_MAX]; /* hash of what tells one file from another */
-    bool changes;                         /* the last look found another than the one before */
+    uint32_t n_change; /* the last looks in a row that found another than the one before */
     uint64_t n_load, n_failed;
     struct weft_reloaded *next;
 } weft_reloaded;
@@ -165,8 +165,8 @@ void weft_reload__destroy(weft_reload *reload);
 void weft_reload__look(weft_reloaded *files);
 /* From now on. NULL is allowed as `reload`: they are never read again. */
 void weft_reload__add(weft_reload *reload, weft_reloaded *files);
-/* One look: reads what has changed since an earlier one, and not since the last. true: something
- * has changed since the last. */
+/* One look: reads what has changed since an earlier one, and not since the last or for ten in a
+ * row. true: something has changed since the last. */
 bool weft_reload__check(weft_reload *reload);
 /* Reads all files again, changed or not. */
 void weft_reload__all(weft_reload *reload);

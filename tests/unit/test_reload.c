@@ -53,6 +53,14 @@ static void test_reload__reads_what_has_settled(void **state)
     assert_false(weft_reload__check(reload));
     assert_int_equal(n, 3);
 
+    /* One that never settles is read all the same. */
+    char text[] = "aaaaaaaaaaaaaaaaaaaa";
+    for (int i = 1; i <= 20; i++) {
+        write_text(&text[20 - i]);
+        assert_true(weft_reload__check(reload));
+        assert_int_equal(n, 3 + i / 10);
+    }
+
     weft_reload__destroy(reload);
     weft_loop__destroy(loop);
 }
