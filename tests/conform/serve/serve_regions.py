@@ -234,16 +234,6 @@ def check_faults(a):
     assert post("unregister") == (200, {})
     refused(ask(place("b", x.nbytes)), 400, "no region")
 
-    # One whose owner has a lease is refused. Opened by the loop, it would keep all clients waiting until the kernel
-    # takes the lease away after 45 s.
-    leased = Object("leased", 4096)
-    signal.signal(signal.SIGIO, signal.SIG_IGN)
-    fcntl.fcntl(leased.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    refused(register("leased", leased.key, 4), 400, "cannot be opened")
-    fcntl.fcntl(leased.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    assert register("leased", leased.key, 4) == (200, {})
-    assert post("region/leased/unregister") == (200, {})
-
     # Descriptors are not kept, and are bounded.
     assert descriptors() == 0
     got = [register(f"r{i}", a.key, 4)[0] for i in range(70)]
@@ -274,6 +264,22 @@ def check_faults(a):
     assert all(g is True for g in got), [g for g in got if g is not True][:3]
 
 
+def check_lease():
+    """An object whose owner has a lease is refused. Opened by the loop, it would keep all clients waiting until the
+    kernel takes the lease away after 45 s."""
+    leased = Object("leased", 4096)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        fcntl.fcntl(leased.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as e:  # kernels of some containers have none
+        print("leases are not tried:", e)
+        return
+    refused(register("leased", leased.key, 4), 400, "cannot be opened")
+    fcntl.fcntl(leased.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    assert register("leased", leased.key, 4) == (200, {})
+    assert post("region/leased/unregister") == (200, {})
+
+
 compile_bundle(more=False)
 try:
     with Server() as server:
@@ -285,6 +291,7 @@ try:
         check_register(a)
         check_http(a)
         check_grpc(a)
+        check_lease()
         check_faults(a)
 finally:
     for o in OBJECTS:
