@@ -345,6 +345,8 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGHUP);
     sigprocmask(SIG_BLOCK, &ends, NULL);
+    /* Whoever starts the server may have it ignore SIGCHLD: how children end would be lost. */
+    signal(SIGCHLD, SIG_DFL);
     static weft_slices slices;
     weft_follow follow = {0};
     weft_triton *repository = NULL;

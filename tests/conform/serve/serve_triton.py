@@ -154,6 +154,12 @@ done = subprocess.run([WEFT, "serve", "--repository", "models"], stderr=subproce
 assert done.returncode == 1 and "lacks this file" in done.stderr, done
 shutil.rmtree("models/m/5")
 os.makedirs("temporary")
+put("broken", 1, "digits_cnn")
+os.truncate("models/broken/1/model.onnx", 300)
+done = subprocess.run([WEFT, "serve", "--repository", "models"], stderr=subprocess.PIPE, text=True,
+                      preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+assert done.returncode == 1 and "cannot be compiled (exit code 1)" in done.stderr, done
+shutil.rmtree("models/broken")
 process = subprocess.Popen([WEFT, "serve", "--repository", "models", "--http", "0", "--grpc", "0", "--metrics", "0"],
                            env={**os.environ, "TMPDIR": os.path.abspath("temporary")}, stderr=subprocess.DEVNULL,
                            stdout=subprocess.DEVNULL)
