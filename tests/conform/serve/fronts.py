@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import numpy as np
 
@@ -137,6 +138,81 @@ def report(process):
     got = json.loads(out)["total"]
     assert got["dropped"] == 0 and got["answered"] > 100, got
     return got["answered"]
+
+
+def check_shares(front, workers, rates, seconds):
+    """What a front does while nothing fails: it refuses what is no request of a model of the plan, and the load of each
+    worker is the plan's, over HTTP and over one gRPC connection. Returns rows of a table."""
+    assert front.says("/v2/models/none/infer", b"{}")[0] == 404
+    assert front.says("/v2/repository/index", b"{}")[0] == 404
+    assert b"weft" in front.says("/v2")[1] and front.says("/v2/health/live")[0] == 200
+    before = [w.answered() for w in workers]
+    print(report(replay(front.port, "one.json", seconds)), "answered over HTTP")
+    table = compare([w.answered() for w in workers], rates, before, "http")
+    if grpc:
+        before = [w.answered() for w in workers]
+        check_grpc(front.port)
+        calls = Calls(front.port)
+        calls.start()
+        wait_until(lambda: calls.done > 250 * len(MODELS), 60)
+        calls.finish()
+        equal = [{m: r / sum(o.get(m, 0) for o in rates) for m, r in of.items()} for of in rates]
+        table += compare([w.answered() for w in workers], equal, before, "grpc")
+    return table
+
+
+@contextlib.contextmanager
+def under_load(front, seconds, what):
+    """Load of plan one.json over HTTP and gRPC; when the block ends, every request must have been answered."""
+    load, calls = replay(front.port, "one.json", seconds), Calls(front.port) if grpc else None
+    if calls:
+        calls.start()
+    time.sleep(0.5)
+    yield
+    print(report(load), f"answered over HTTP while {what};", calls.finish() if calls else "no", "over gRPC")
+
+
+def kill_workers(front, workers, seconds):
+    """One worker is killed, one ended, each comes back; no request is lost."""
+    with under_load(front, max(5, 2 * seconds), "workers were killed and ended"):
+        faults = [(0, signal.SIGKILL), (1, signal.SIGTERM)]
+        for nth, how in (faults + [(3, signal.SIGKILL)]) * int(seconds / 8) or faults:
+            workers[nth].kill(how)
+            time.sleep(0.5)
+            workers[nth].start()
+            time.sleep(1)
+
+
+def change_plans(front, workers, nodes, seconds, export_front, update, drain_s, join_s):
+    """Other plans while the front runs: other rates and a worker less, then two workers more; no request is lost, and the
+    load is the new plan's. update(folder, fewer) brings the front to what export_front(plan, nodes) has written and returns
+    what it says; drain_s: until an ended worker may go, join_s: until a new one is used. Returns rows of a table."""
+    table = []
+    for path, sizes in (("two.json", (4, 4, 2)), ("three.json", (4, 2, 2, 1, 3))):
+        rates, fewer = unequal(*sizes), len(sizes) == 3
+        write_plan(path, rates)
+        export(path, "systemd", nodes[:len(sizes)], front.port)
+        folder = export_front(path, nodes[:len(sizes)])
+        for nth in range(3, len(sizes)):
+            workers[nth:] = [*workers[nth + 1:], Worker(path, nth, front.port)]
+        with under_load(front, seconds, f"the front went to {path}"):
+            update(folder, fewer)
+            if fewer:
+                time.sleep(drain_s)  # what was sent before has been answered
+                workers[3].kill(signal.SIGTERM)
+        assert update(folder, None) == "", "a second run has nothing to do"
+        time.sleep(0 if fewer else join_s)  # new workers are checked
+        running = workers[:len(sizes)]
+        before = [w.answered() for w in running]
+        report(replay(front.port, path, max(2, seconds / 2)))
+        table += compare([w.answered() for w in running], rates, before, path)
+    return table
+
+
+def write_table(path, rows):
+    if path:
+        with open(path, "w") as f:
+            f.write("\n".join(["protocol,worker,plan_share,requests,share,ratio", *rows]) + "\n")
 
 
 class Replays(threading.Thread):
