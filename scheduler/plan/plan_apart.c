@@ -21,7 +21,8 @@
  *
  * The bounds of the plan are those without failures. Not the least plan: sides are fixed before the
  * policy plans, and a model that rounds up does so on each of its sides. For the same reason a
- * refusal does not show that there is no plan, unless there is none without failures. */
+ * refusal does not show that there is no plan, unless there is none without failures; families,
+ * which are placed apart, might make one possible. */
 #include "scheduler/builder/builder.h"
 #include "scheduler/plan/plan.h"
 
@@ -155,10 +156,12 @@ static place find_place(const apart *a, const weft_placement *p)
     const weft_fleet_device *row = weft_fleet__row(a->problem->fleet, p->type);
     size_t len = strlen(p->type);
     int64_t node;
+    uint32_t per_node = row ? row->per_domain[WEFT_DOMAIN_NODE] : 0;
     if (!row || !p->where.node || strncmp(p->where.node, p->type, len) != 0 ||
-        p->where.node[len] != '-' || !weft_parse_i64(p->where.node + len + 1, &node) || node < 0)
+        p->where.node[len] != '-' || !weft_parse_i64(p->where.node + len + 1, &node) || node < 0 ||
+        node >= row->count || p->where.gpu >= per_node) /* it may be a plan of another fleet */
         return (place){0};
-    uint64_t index = (uint64_t)node * row->per_domain[WEFT_DOMAIN_NODE] + p->where.gpu;
+    uint64_t index = (uint64_t)node * per_node + p->where.gpu;
     return index < row->count ? (place){row, (uint32_t)index} : (place){0};
 }
 
@@ -168,11 +171,12 @@ static uint32_t side_of(const apart *a, const weft_fleet_device *row, uint32_t i
     return weft_fleet__is_lost(row, i) ? n : i / row->per_domain[a->level] % n;
 }
 
-/* Deals the plan in force to the sides. */
+/* Deals the plan in force to the sides. Where it says that two devices are one, the first is. */
 static void deal_kept(const apart *a, side *s, uint32_t n)
 {
     const weft_plan *all = a->problem->previous;
     uint32_t *number = weft_arena_array(a->arena, (size_t)all->gpus + 1, sizeof *number);
+    weft_map *taken = weft_map_create(a->arena);
     for (uint32_t j = 0; j < n; j++) {
         s[j].kept = *all;
         s[j].kept.n = 0;
@@ -189,9 +193,16 @@ static void deal_kept(const apart *a, side *s, uint32_t n)
         if (j >= n || d == UINT32_MAX || p.device >= all->gpus) /* lost, or no longer asked for */
             continue;
         if (!number[p.device]) {
+            uint64_t key = (uint64_t)(at.row - a->problem->fleet->device) << 32 | at.index, unused;
+            if (weft_map_get(taken, key, &unused))
+                continue;
+            weft_map_put(taken, key, 1);
             s[j].kept_at[s[j].n_kept] = at;
             number[p.device] = ++s[j].n_kept;
         }
+        const place *own = &s[j].kept_at[number[p.device] - 1];
+        if (own->row != at.row || own->index != at.index) /* it says of a device that it is two */
+            continue;
         p.device = number[p.device] - 1;
         s[j].has[d] = true;
         s[j].kept.at[s[j].kept.n++] = p;
@@ -508,6 +519,10 @@ static weft_err refuse_apart(const apart *a, weft_plan *out)
     whole.previous = NULL;
     whole.rules.survive = WEFT_DOMAIN_NONE;
     weft_err err = a->policy->place(NULL, &whole, a->arena, a->diag, out);
+    if (err == WEFT_ERR_INFEASIBLE && a->problem->n_family > 0)
+        weft_diag_note(a->diag, (weft_where){0},
+                       "families run apart in plans for failures; it does not show that there is "
+                       "no plan");
     if (err != WEFT_ERR_OK)
         return err;
     err = plan_sides(a, 2, false, false, a->diag, out);

@@ -106,3 +106,7 @@ for domain in node zone; do
     stay=$(sed -n 's/^\([0-9]*\) workers\? stay.*/\1/p' out)
     [ $((2 * stay)) -gt "$all" ] || die "$domain: $stay workers of $all stay"
 done
+# A plan of other nodes: a place that the fleet does not have, and one that two devices have, are not kept.
+jq '.placements[].where |= if .node == "h100-0" and .gpu == 0 then .gpu = 2 elif .node == "h100-0" or .node == "h100-2" then
+    . + {node: "h100-1", gpu: 0} else . end' before.json >odd.json
+plan 0 fleet.yaml more.yaml --survive zone --previous odd.json
