@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import random_plans  # noqa: E402
-from plan_optimum import Device, Model, Problem, optimum  # noqa: E402
+from plan_optimum import Device, Model, Problem, optimum, violations  # noqa: E402
 
 GPU = "h100"
 
@@ -117,10 +117,15 @@ def main():
             problems[0].options += ["--bundle", bundle]
             plan, text = random_plans.run(o.weft, problems[0], folder)
             found = [optimum(p) for p in problems]
-            best = min((x for x in found if x is not None), default=None)
             problem = problem_of(problems, plan) if isinstance(plan, dict) else problems[0]
             families_used += problem is not problems[0]
-            wrong, word = random_plans.judge(problem, plan, text, best) if problem else (["unknown families"], "error")
+            if not problem:
+                wrong, word = ["unknown families"], "error"
+            elif "time" in found:
+                wrong, word = violations(problem, plan) if isinstance(plan, dict) else [], "not known"
+            else:
+                best = min((x for x in found if x is not None), default=None)
+                wrong, word = random_plans.judge(problem, plan, text, best)
             table[word] = table.get(word, 0) + 1
             failed += bool(wrong)
             if wrong:
