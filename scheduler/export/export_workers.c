@@ -485,12 +485,25 @@ static weft_err write_part(export_ctx *ctx, export_worker *w)
 
 /* -- Preparation ------------------------------------------------------------------------------ */
 
+/* Devices of others are planned and simulated, and no worker runs on them. */
+static weft_err check_devices(const export_ctx *ctx)
+{
+    for (size_t i = 0; i < ctx->plan->n; i++) {
+        const weft_device_type *type = weft_device_type_find(ctx->plan->at[i].type);
+        if (type && type->no_mps)
+            return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
+                                   "workers run on CPUs and on GPUs of NVIDIA");
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_export__prepare(export_ctx *ctx)
 {
     WEFT_TRY(check_options(ctx));
     if (ctx->plan->n == 0)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){0},
                                "the plan places nothing");
+    WEFT_TRY(check_devices(ctx));
     WEFT_TRY(make_workers(ctx));
     WEFT_TRY(make_nodes(ctx));
     WEFT_TRY(weft_export__find_addresses(ctx));

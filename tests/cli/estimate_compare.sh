@@ -34,4 +34,13 @@ printf 'models:\n  - {name: m, file: %s, slo: 50ms, rate: 10/s}\n' "$model" >one
 expect 1 "$WEFT" plan one.yaml --fleet fleet.yaml
 has err "mi300x has none"
 sed -i 's/, mps: true//' fleet.yaml
-expect 0 "$WEFT" plan one.yaml --fleet fleet.yaml
+expect 0 "$WEFT" plan one.yaml --fleet fleet.yaml -o plan.json
+for to in kubernetes slurm systemd haproxy; do
+    expect 1 "$WEFT" export plan.json --to $to -o exported
+    has err "mi300x: workers run on CPUs and on GPUs of NVIDIA"
+done
+# Nor has one that is asked about shares, whatever a profile says.
+printf 'device,slice,batch,time_us,mreq_bytes\nl4,,1,1000,0\nmi300x,40%%,1,1000,0\n' >shares.csv
+printf 'models:\n  - {name: m, profile: shares.csv, slo: 50ms, rate: 10/s}\n' >shares.yaml
+printf 'devices:\n  - {type: l4, count: 1}\n' >l4.yaml
+expect 3 "$WEFT" plan shares.yaml --fleet l4.yaml --gpu mi300x=1 --gpu l4=0

@@ -102,8 +102,8 @@ static weft_fleet rows_with_changes(const weft_plan_options *o, const weft_fleet
         for (size_t k = 0; k < all.n_device && !known; k++)
             known = strcmp(row[k].type, type->name) == 0;
         if (!known)
-            row[all.n_device++] =
-                (weft_fleet_device){.type = type->name, .mig = type->mig_slots > 0, .mps = true};
+            row[all.n_device++] = (weft_fleet_device){
+                .type = type->name, .mig = type->mig_slots > 0, .mps = !type->no_mps};
     }
     return all;
 }
@@ -275,8 +275,10 @@ static weft_err change_fleet(const weft_plan_change *c, const char *name, const 
         }
     if (type->sms == 0)
         return refuse(diag, c, "a cpu cannot be added without its cores; put it in the fleet file");
-    row[(*n)++] = (weft_fleet_device){
-        .type = type->name, .count = (uint32_t)count, .mig = type->mig_slots > 0, .mps = true};
+    row[(*n)++] = (weft_fleet_device){.type = type->name,
+                                      .count = (uint32_t)count,
+                                      .mig = type->mig_slots > 0,
+                                      .mps = !type->no_mps};
     return WEFT_ERR_OK;
 }
 
