@@ -109,4 +109,5 @@ done
 # A plan of other nodes: a place that the fleet does not have, and one that two devices have, are not kept.
 jq '.placements[].where |= if .node == "h100-0" and .gpu == 0 then .gpu = 2 elif .node == "h100-0" or .node == "h100-2" then
     . + {node: "h100-1", gpu: 0} else . end' before.json >odd.json
-plan 0 fleet.yaml more.yaml --survive zone --previous odd.json
+head -n 9 more.yaml >some.yaml
+plan 0 fleet.yaml some.yaml --survive zone --previous odd.json
