@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREPARE_USES = 4 };
+enum { PREPARE_USES = 4, LEAST_MAX = 4096 /* tried for sizes of empty inputs */ };
 
 /* -- Selection -------------------------------------------------------------------------------- */
 
@@ -274,15 +274,45 @@ router_joint *weft_joint__find(joint_set *set, const joint_query *q, joint_part 
 
 /* -- Life ------------------------------------------------------------------------------------- */
 
-/* Inputs of a part without rows: batch 0, other symbols at their minima. false: they would have
- * elements. */
+/* Whether each value has a size, but for what only data tells. */
+static bool has_sizes(const weft_bundle_program *p, const int64_t *symbol)
+{
+    for (uint32_t v = 0; v < p->n_value; v++) {
+        const weft_ttype *t = &p->value[v].type;
+        for (uint32_t d = 0; d < t->rank; d++) {
+            int64_t size;
+            if (!weft_dim_is_data(p->dims, t->dim[d]) &&
+                (!weft_dim_eval(p->dims, t->dim[d], symbol, p->n_symbol, &size) || size < 0))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Batch 0, and each other symbol the least number that is allowed and at least `least`. */
+static void set_symbols(const weft_bundle_program *p, int64_t least, int64_t *symbol)
+{
+    for (uint32_t i = 0; i < p->n_symbol; i++) {
+        symbol[i] = p->symbol[i].hi < least ? p->symbol[i].hi : least;
+        symbol[i] = p->symbol[i].lo > symbol[i] ? p->symbol[i].lo : symbol[i];
+    }
+    symbol[p->batch_symbol] = 0;
+}
+
+/* Inputs of a part without rows: batch 0, other symbols at their minima, or so large that windows
+ * fit into images. false: they would have elements. */
 static bool make_empty(const weft_bundle_program *p, int64_t *symbol, weft_wire_tensor *out)
 {
-    for (uint32_t i = 0; i < p->n_symbol; i++)
-        symbol[i] = p->symbol[i].lo > 1 ? p->symbol[i].lo : 1;
+    int64_t least = 1;
     if (p->batch_symbol >= p->n_symbol)
         return false;
-    symbol[p->batch_symbol] = 0;
+    for (; least <= LEAST_MAX; least *= 2) {
+        set_symbols(p, least, symbol);
+        if (has_sizes(p, symbol))
+            break;
+    }
+    if (least > LEAST_MAX)
+        set_symbols(p, 1, symbol);
     for (uint32_t i = 0; i < p->n_input; i++) {
         const weft_ttype *t = &p->value[p->input[i].value - 1].type;
         out[i] = (weft_wire_tensor){.dtype = t->dtype, .rank = t->rank};

@@ -366,6 +366,46 @@ static void test_joint__waiting_rows_are_those_taken(void **state)
     assert_int_equal(weft_batch__waiting(&p.model[0]), 0);
 }
 
+/* The images of a part without rows are at their minimum, or large enough for the windows of its
+ * model. */
+static void test_joint__windows_fit_into_empty_images(void **state)
+{
+    (void)state;
+    weft_arena *arena = weft_arena_create(0);
+    weft_dimpool *dims = weft_dimpool_create(arena);
+    weft_dim n = weft_dim_symbol(dims, "n", 1, 64), h = weft_dim_symbol(dims, "h", 1, 64);
+    const weft_bundle_symbol symbol[] = {{"n", 1, 64}, {"h", 1, 64}};
+    const weft_bundle_port in[] = {{"x", 1}, {"x", 2}}, out[] = {{"y", 2}, {"y", 4}};
+    weft_bundle_value value[4] = {0};
+    for (int k = 0; k < 4; k++) {
+        value[k].type = (weft_ttype){.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {n, h}};
+        value[k].type.dim[1] = k == 1 ? weft_dim_add(dims, h, -5) : h;
+    }
+    weft_bundle_program program[3] = {0};
+    const weft_bundle_part part[] = {{0, 1, 1}, {1, 1, 1}};
+    for (int k = 0; k < 3; k++)
+        program[k] = (weft_bundle_program){.dims = dims,
+                                           .symbol = symbol,
+                                           .n_symbol = 2,
+                                           .value = k == 1 ? value + 2 : value,
+                                           .n_value = k == 2 ? 4 : 2,
+                                           .input = in,
+                                           .n_input = k == 2 ? 2 : 1,
+                                           .output = out,
+                                           .n_output = k == 2 ? 2 : 1};
+    program[2].part = part;
+    program[2].n_part = 2;
+    const weft_bundle bundle = {.program = program, .n_program = 2, .n_joint = 1};
+    joint_set set;
+    assert_int_equal(weft_joint__create(&bundle, 0, 1, &set), WEFT_ERR_OK);
+    const weft_wire_tensor *empty = set.at[0].empty;
+    assert_non_null(empty);
+    assert_true(empty[0].dim[0] == 0 && empty[0].dim[1] == 8);
+    assert_true(empty[1].dim[0] == 0 && empty[1].dim[1] == 1);
+    weft_joint__destroy(&set);
+    weft_arena_destroy(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_joint__runs_with_some_of_its_models),
         cmocka_unit_test(test_joint__is_not_used_beyond_its_limit),
         cmocka_unit_test(test_joint__waiting_rows_are_those_taken),
+        cmocka_unit_test(test_joint__windows_fit_into_empty_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
