@@ -39,12 +39,10 @@ bool weft_place_is_one(const weft_dim *dim, int32_t n_dim, int32_t rank)
     return one_channel || one_pixel;
 }
 
-/* Whether a reorder leaves everything where it is. */
-static bool keeps_order(const weft_place_value *a, const weft_place_value *b)
+bool weft_place_keeps_order(weft_layout from, weft_layout to, const weft_dim *dim, int32_t rank)
 {
-    return weft_layout_block(a->layout) == 1 && weft_layout_block(b->layout) == 1 && a->rank >= 3 &&
-           a->rank == b->rank && memcmp(a->dim, b->dim, sizeof a->dim) == 0 &&
-           weft_place_is_one(a->dim, a->rank, a->rank);
+    return weft_layout_block(from) == 1 && weft_layout_block(to) == 1 && rank >= 3 &&
+           weft_place_is_one(dim, rank, rank);
 }
 
 static bool is_view(const weft_place_value *value, const weft_place_launch *l)
@@ -55,7 +53,9 @@ static bool is_view(const weft_place_value *value, const weft_place_launch *l)
         return false;
     const weft_place_value *in = &value[l->in[0]], *out = &value[l->out[0]];
     if (reorder)
-        return in->bytes == out->bytes && keeps_order(in, out);
+        return in->bytes == out->bytes && in->rank == out->rank &&
+               memcmp(in->dim, out->dim, sizeof in->dim) == 0 &&
+               weft_place_keeps_order(in->layout, out->layout, in->dim, in->rank);
     return in->layout == out->layout && in->bytes == out->bytes && in->dtype == out->dtype &&
            (in->layout == WEFT_LAYOUT_PLAIN ||
             (in->rank == out->rank && memcmp(in->dim, out->dim, sizeof in->dim) == 0));

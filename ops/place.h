@@ -54,6 +54,8 @@ typedef struct weft_place_launch {
 /* Whether a tensor of these dims, broadcast to images of `rank` dims, is the same memory in layouts
  * PLAIN and NHWC: it has one channel, or one pixel. */
 bool weft_place_is_one(const weft_dim *dim, int32_t n_dim, int32_t rank);
+/* Whether reordering a tensor of these dims leaves everything where it is. */
+bool weft_place_keeps_order(weft_layout from, weft_layout to, const weft_dim *dim, int32_t rank);
 /* Whether a launch is a slice of one axis with stride 1: the axis, and the dim where it starts. */
 bool weft_place_is_cut(weft_op_id op, weft_attrs attrs, uint32_t n_in, int64_t *out_axis,
                        weft_dim *out_start);

@@ -3,6 +3,7 @@
  * The result is independent of the device. A node of the kernel stage is one kernel, except
  *
  *   views, shapes and sizes    none: the host computes them
+ *   reorders of one pixel      none: a view (ops/place.h)
  *   recurrent layers           one GEMM for the inputs of all steps, then for each step a GEMM with
  *                              the state and an element-wise kernel
  *   if                         the kernels of the branch with more work
@@ -22,6 +23,8 @@
  * framework has an operator for. estimator.h defines the problem sizes; ops/nest.c computes them.
  * O(nodes + operands). */
 #include "estimator/workload/workload_int.h"
+
+#include "ops/place.h"
 
 #include <math.h>
 #include <string.h>
@@ -298,6 +301,14 @@ static weft_err lower_bodies(lowering_ctx *cx, weft_node node, uint32_t depth)
     return WEFT_ERR_OK;
 }
 
+static bool is_view(const weft_module *m, weft_node reorder, const weft_work_operand *in)
+{
+    const weft_ttype *from = weft_val_ttype(m, weft_node_in(m, reorder, 0));
+    const weft_ttype *to = weft_val_ttype(m, weft_node_out(m, reorder, 0));
+    return weft_place_keeps_order((weft_layout)from->layout, (weft_layout)to->layout, in->dim,
+                                  in->rank);
+}
+
 static weft_err lower_node(lowering_ctx *cx, weft_node node, uint32_t depth)
 {
     weft_module *m = cx->s.m;
@@ -320,6 +331,8 @@ static weft_err lower_node(lowering_ctx *cx, weft_node node, uint32_t depth)
         return weft_diag_error(cx->s.diag, WEFT_ERR_UNSUP, weft_node_where(m, node),
                                "%s: a shape depends on data, or is too large to estimate its cost",
                                op->name);
+    if (op->id == WEFT_OP_REORDER && is_view(m, node, in))
+        return WEFT_ERR_OK;
     weft_attrs attrs = weft_node_attrs(m, node);
     if (weft_attrs_bind(attrs, weft_module_dims(m), cx->s.value, cx->s.n_value, cx->s.arena,
                         &attrs) != NULL)

@@ -192,6 +192,29 @@ static void test_estimate_graph__rows(void **state)
     close_world(&w);
 }
 
+/* A reorder of single pixels is a view; with channels innermost a convolution has the sizes of the
+ * plain one. */
+static void test_estimate_graph__channels_innermost(void **state)
+{
+    world w;
+    (void)state;
+    lower(&w, "wir 1 kernel\n"
+              "weight $w : f32[16,3,3,8] = splat 0.0\n"
+              "graph @g (%x : f32[2,8,4,6]) {\n"
+              "  %a : f32[2,8,4,6]:nhwc = reorder %x {layout = \"nhwc\"}\n"
+              "  %b : f32[2,16,2,4]:nhwc = conv %a, $w {trans_w = 1}\n"
+              "  %c : f32[2,16,1,1]:nhwc = global_average_pool %b\n"
+              "  %d : f32[2,16,1,1] = reorder %c {layout = \"plain\"}\n"
+              "  return \"d\" %d\n"
+              "}\n");
+    assert_int_equal(w.work.n, 3);
+    assert_int_equal(at(&w, 0)->kind, WEFT_KERNEL_MOVE);
+    assert_int_equal(at(&w, 1)->kind, WEFT_KERNEL_CONV);
+    assert_gemm(at(&w, 1), 1, 2 * 2 * 4, 16, 8 * 9);
+    assert_int_equal(at(&w, 2)->kind, WEFT_KERNEL_REDUCE);
+    close_world(&w);
+}
+
 /* An LSTM is three kernels, two of which run once for each time step. */
 static void test_estimate_graph__recurrent_layers_are_steps(void **state)
 {
@@ -498,6 +521,7 @@ int main(void)
         cmocka_unit_test(test_estimate_graph__products_of_bytes),
         cmocka_unit_test(test_estimate_graph__gemms),
         cmocka_unit_test(test_estimate_graph__convolutions),
+        cmocka_unit_test(test_estimate_graph__channels_innermost),
         cmocka_unit_test(test_estimate_graph__rows),
         cmocka_unit_test(test_estimate_graph__recurrent_layers_are_steps),
         cmocka_unit_test(test_estimate_graph__frameworks_launch_more),
