@@ -511,18 +511,26 @@ static weft_err read_plan(reader *rd, const json_t *root, weft_plan *out)
     return WEFT_ERR_OK;
 }
 
+static weft_err parse(const char *text, size_t len, const char *file, weft_diag *diag, json_t **out)
+{
+    json_error_t error;
+    *out = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (*out)
+        return WEFT_ERR_OK;
+    bool is_json = len > 0 && *text == '{';
+    return weft_diag_error(
+        diag, WEFT_ERR_INPUT, (weft_where){.file = file, .line = (uint32_t)error.line},
+        "is no plan: invalid JSON: %s%s", error.text, is_json ? "" : weft_file_guess(text, len));
+}
+
 weft_err weft_plan_from_json(const char *text, size_t len, const char *file, weft_arena *arena,
                              weft_diag *diag, weft_plan *out)
 {
-    json_error_t error;
+    json_t *root;
     reader rd = {.file = file, .arena = arena, .diag = diag};
     if (len > PLAN_BYTES_MAX)
         return fail(&rd, "plan", "is larger than 256 MiB");
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return weft_diag_error(
-            diag, WEFT_ERR_INPUT, (weft_where){.file = file, .line = (uint32_t)error.line},
-            "is no plan, as it is not JSON: %s%s", error.text, weft_file_guess(text, len));
+    WEFT_TRY(parse(text, len, file, diag, &root));
     weft_err err = read_plan(&rd, root, out);
     json_decref(root);
     return err;
@@ -533,13 +541,9 @@ weft_err weft_plan_from_json(const char *text, size_t len, const char *file, wef
 weft_err weft_plan_demands_from_json(const char *text, size_t len, const char *file,
                                      weft_arena *arena, weft_diag *diag, weft_demands *out)
 {
-    json_error_t error;
     const weft_where where = {.file = file};
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return weft_diag_error(
-            diag, WEFT_ERR_INPUT, (weft_where){.file = file, .line = (uint32_t)error.line},
-            "is no plan, as it is not JSON: %s%s", error.text, weft_file_guess(text, len));
+    json_t *root;
+    WEFT_TRY(parse(text, len, file, diag, &root));
     const json_t *models = json_object_get(root, "models");
     size_t n = json_array_size(models);
     weft_demand *d = weft_arena_array(arena, n + 1, sizeof *d);

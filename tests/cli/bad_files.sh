@@ -40,7 +40,7 @@ done
 expect 1 "$WEFT" plan model.onnx --fleet "$examples/fleet.yaml"
 has err 'is not YAML: control characters are not allowed: this is an ONNX model'
 expect 1 "$WEFT" simulate model.onnx
-has err "is no plan, as it is not JSON: '[' or '{' expected"
+has err "is no plan: invalid JSON: '[' or '{' expected"
 printf 'models: 3\n' >set.yaml
 expect 1 "$WEFT" plan set.yaml --fleet "$examples/fleet.yaml"
 has err 'set.yaml:1: needs a list here, not a single value'

@@ -678,7 +678,7 @@ static void test_placement__json_checks_every_field(void **state)
     expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1.5", "gpus");
     expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 99999999999", "gpus");
     expect_bad_json(text, "\"gpus\": 1,", "", "gpus");
-    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1, \"gpus\": 1", "json");
+    expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1, \"gpus\": 1", "JSON");
     expect_bad_json(text, "\"gpus\": 1", "\"gpus\": 1, \"x\": 1", "unknown key 'x'");
     expect_bad_json(text, "\"decision_ms\": 0", "\"decision_ms\": -1", "decision_ms");
     expect_bad_json(text, "\"slo_us\": 20000", "\"slo_us\": \"\"", "slo_us");
@@ -688,7 +688,7 @@ static void test_placement__json_checks_every_field(void **state)
                     "\"models\": [\n    {\n      \"model\": \"../", "is not a model name");
     expect_bad_json(text, "\"placements\": [", "\"placements\": [1,", "object");
     expect_bad_json(text, "\"device\": 0", "\"device\": null", "device");
-    expect_bad_json(text, "\"type\": \"cpu\"", "\"type\": \"c\\u0000\"", "json");
+    expect_bad_json(text, "\"type\": \"cpu\"", "\"type\": \"c\\u0000\"", "JSON");
     expect_bad_json(text, "\"batch\": 4", "\"batch\": 0", "batch");
     expect_bad_json(text, "\"procs\": 1", "\"procs\": 0", "procs");
     expect_bad_json(text, "\"mig_start\": null", "\"mig_start\": 32", "mig_start");
@@ -696,7 +696,7 @@ static void test_placement__json_checks_every_field(void **state)
                     "\"slice\": \"1111111111111111111111111111111111\"", "slice");
     expect_bad_json(text, "\"share\": 0.5", "\"share\": \"0.5\"", "share");
     expect_bad_json(text, "\"mem_bytes\": 100", "\"mem_bytes\": 1e3", "mem_bytes");
-    expect_bad_json(text, "{", "", "json");
+    expect_bad_json(text, "{", "", "JSON");
     for (size_t len = 0; len < strlen(text) - 1; len++)
         assert_int_equal(weft_plan_from_json(text, len, "p", arena, NULL, &plan), WEFT_ERR_INPUT);
     free(text);
