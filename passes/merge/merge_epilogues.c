@@ -143,7 +143,8 @@ weft_merge_splits *weft_merge__split_epilogues(weft_passctx *cx, weft_graph *con
 
 void weft_merge__join_epilogues(weft_module *m, const weft_merge_splits *splits)
 {
-    for (uint32_t i = 0; i < splits->done.len; i++) {
+    /* From last to first: an operand can be the result of an earlier one's epilogue. */
+    for (uint32_t i = splits->done.len; i-- > 0;) {
         const split *s = &splits->done.at[i];
         weft_rewrite__replace_result(s->graph, s->rest, 0, weft_node_out(m, s->gemm, 0));
         weft_node_remove(s->graph, s->rest);
