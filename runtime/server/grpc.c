@@ -308,6 +308,17 @@ static void scan_connection(grpc_connection *c, uint64_t now_ns)
     }
 }
 
+static void flush_dirty(weft_grpc *grpc)
+{
+    while (grpc->dirty) {
+        grpc_connection *c = grpc->dirty;
+        grpc->dirty = c->next_dirty;
+        c->is_dirty = false;
+        if (c->closing || !flush(c))
+            destroy_connection(c);
+    }
+}
+
 static uint64_t on_idle(void *user)
 {
     weft_grpc *grpc = user;
@@ -320,13 +331,9 @@ static uint64_t on_idle(void *user)
     }
     if (grpc->leave_by_ns && grpc->leave_by_ns <= now_ns)
         leave_all(grpc);
-    while (grpc->dirty) {
-        grpc_connection *c = grpc->dirty;
-        grpc->dirty = c->next_dirty;
-        c->is_dirty = false;
-        if (c->closing || !flush(c))
-            destroy_connection(c);
-    }
+    flush_dirty(grpc);
+    weft_grpc__drop_waiting(grpc); /* what is answered and taken waits no longer */
+    flush_dirty(grpc);
     if (weft_tls__has_waiting(grpc->tls))
         return 0;
     bool timed = false;

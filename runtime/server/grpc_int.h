@@ -352,9 +352,11 @@ uint64_t weft_grpc__deadline(size_t bytes);
 bool weft_grpc__may_hold(const grpc_share *share, size_t bytes);
 void weft_grpc__set_held(grpc_share *share, size_t bytes);
 /* The stream waits for its client: for more of a message, or for its answer to be taken. It becomes
- * the last in the line; when that is too long, the first is reset. Called again when the client has
- * done something. */
+ * the last in the line. Called again when the client has done something. */
 void weft_grpc__wait(grpc_stream *stream);
+/* Resets the first ones of a line that is too long. For the end of a turn, when answers have been
+ * written: one whose client reads is not reset for those that came in the same turn. */
+void weft_grpc__drop_waiting(weft_grpc *grpc);
 /* It does not: a message of it runs, or it ends. */
 void weft_grpc__end_wait(grpc_stream *stream);
 /* Writes the access log of a call that the router does not log. */

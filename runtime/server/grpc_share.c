@@ -6,7 +6,8 @@
 
 enum {
     SLOWEST_BYTES_PER_S = 256 << 10,
-    WAITING_MAX = 16384 /* streams, of all connections: 1.5 KiB each */
+    WAITING_MAX = 16384,                  /* streams, of all connections: 1.5 KiB each */
+    WAITING_IN_TURN_MAX = 4 * WAITING_MAX /* before answers are written */
 };
 
 static const uint64_t grace_ns = 30000000000u;
@@ -80,7 +81,13 @@ void weft_grpc__wait(grpc_stream *s)
     *(s->waits_before ? &s->waits_before->waits_behind : &grpc->waiting) = s;
     grpc->last_waiting = s;
     grpc->n_waiting++;
-    if (grpc->n_waiting > WAITING_MAX)
+    if (grpc->n_waiting > WAITING_IN_TURN_MAX)
+        drop_first(grpc);
+}
+
+void weft_grpc__drop_waiting(weft_grpc *grpc)
+{
+    while (grpc->n_waiting > WAITING_MAX)
         drop_first(grpc);
 }
 
