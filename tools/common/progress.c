@@ -1,11 +1,16 @@
 /* Progress lines. A thread writes them, because many phases call nothing that could: one GEMM
- * search, one pass over a large model. */
+ * search, one pass over a large model.
+ *
+ * Processes of these programs fork and go on in the child (the solver): the thread then holds no
+ * lock, neither of ours, nor of the allocator of a sanitizer, which a thread takes while it starts.
+ */
 #include "tools/common/progress.h"
 
 #include "tools/common/tools.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -23,6 +28,7 @@ static const double look_ms = 1e3;
 static struct {
     pthread_mutex_t lock;
     pthread_once_t once;
+    sem_t runs; /* the thread has started */
     bool is_quiet, is_terminal, has_color;
     char what[TEXT_MAX]; /* "": no phase */
     double start_ms;
@@ -119,6 +125,7 @@ static void *redraw(void *unused)
     const struct timespec pause = {.tv_sec = (time_t)(pause_ms / 1e3),
                                    .tv_nsec = (long)(fmod(pause_ms, 1e3) * 1e6)};
     (void)unused;
+    sem_post(&state.runs);
     for (;;) {
         nanosleep(&pause, NULL);
         pthread_mutex_lock(&state.lock);
@@ -127,6 +134,16 @@ static void *redraw(void *unused)
         pthread_mutex_unlock(&state.lock);
     }
     return NULL;
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&state.lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&state.lock);
 }
 
 static void begin(void)
@@ -138,8 +155,13 @@ static void begin(void)
     state.next_ms = weft_tool_now_ms() + first_line_ms;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, redraw, NULL) == 0)
+    bool ready = sem_init(&state.runs, 0, 0) == 0 &&
+                 pthread_atfork(before_fork, after_fork, after_fork) == 0;
+    if (ready && pthread_create(&thread, NULL, redraw, NULL) == 0) {
         pthread_detach(thread);
+        while (sem_wait(&state.runs) != 0)
+            ; /* EINTR */
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
