@@ -167,11 +167,11 @@ def scenarios(box):
     bundle, plan = f"{box}/models.weft", f"{box}/plan.json"
     return [
         Command("compile", "weft-compiler", ["compile", digits, "--quiet", "-o", "out.weft"], ["out.weft"]),
-        Command("inspect", "weft-compiler", ["inspect", bundle, "--format", "json"]),
+        Command("inspect", "weft-compiler", ["inspect", bundle, "--quiet", "--format", "json"]),
         Command("estimate", "weft-compiler", ["estimate", digits, "--quiet", "--gpu", "h200", "--format", "json"], exact=False),
-        Command("run", "weft-server", ["run", bundle, "--model", "digits", "--input",
+        Command("run", "weft-server", ["run", bundle, "--quiet", "--model", "digits", "--input",
                                        f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"], threads=True),
-        Command("attend", "weft-server", ["run", bundle, "--model", "digits-attn", "--threads", "1", "--input",
+        Command("attend", "weft-server", ["run", bundle, "--quiet", "--model", "digits-attn", "--threads", "1", "--input",
                                           f"image=@{box}/x.npy", "--output", "logits=@y.npy"], ["y.npy"]),
         Command("plan", "weft-planner", ["plan", digits, "--fleet", fleet, "--quiet", "-o", "out.json"],
                 ["out.json"], exact=False),
