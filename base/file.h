@@ -15,6 +15,8 @@ typedef struct weft_file {
 /* Whether there is one; symbolic links are followed. */
 bool weft_file_is_folder(const char *path);
 bool weft_file_is_regular(const char *path);
+/* Removes a folder and the files in it; not if it has folders. */
+void weft_file_remove_folder(const char *path);
 /* Maps a regular file (private, read-only). A file that shrinks later raises SIGBUS: callers that
  * serve copy what must survive. `path` "-" is not special. */
 WEFT_MUST_USE weft_err weft_file_map(const char *path, weft_diag *diag, weft_file *out);

@@ -231,6 +231,20 @@ static void test_file__write_keeps_links_to_descriptors(void **state)
     close(fd);
 }
 
+static void test_file__removes_folders_with_their_files(void **state)
+{
+    (void)state;
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s", in_dir("private"));
+    weft_file_remove_folder(folder); /* there is none */
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(weft_file_write(in_dir("private/a"), "1", 1, NULL), WEFT_ERR_OK);
+    assert_int_equal(weft_file_write(in_dir("private/.b"), "2", 1, NULL), WEFT_ERR_OK);
+    assert_int_equal(symlink("/", in_dir("private/link")), 0);
+    weft_file_remove_folder(folder);
+    assert_false(weft_file_is_folder(folder));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_file__read_obeys_its_limit),
         cmocka_unit_test(test_file__write_replaces_in_one_step),
         cmocka_unit_test(test_file__write_keeps_links_to_descriptors),
+        cmocka_unit_test(test_file__removes_folders_with_their_files),
         cmocka_unit_test(test_file__beneath_holds_without_openat2),
     };
     return cmocka_run_group_tests(tests, make_files, remove_files);

@@ -1,6 +1,7 @@
 /* The first plan and the controller of a server that follows its load. */
 #include "tools/server/serve_follow.h"
 
+#include "base/file.h"
 #include "scheduler/scheduler.h"
 #include "tools/common/programs.h"
 
@@ -142,13 +143,7 @@ void weft_follow_end(weft_follow *f)
         pthread_join(f->thread, NULL);
     }
     if (f->folder) {
-        char path[WEFT_PROGRAM_PATH_MAX];
-        static const char *const names[] = {"plan.json", "control"};
-        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-            snprintf(path, sizeof path, "%s/%s", f->folder, names[i]);
-            unlink(path);
-        }
-        rmdir(f->folder);
+        weft_file_remove_folder(f->folder);
         pthread_mutex_destroy(&f->watch.lock);
     }
     *f = (weft_follow){0};

@@ -292,15 +292,8 @@ void weft_triton_end(weft_triton *r)
 {
     if (!r)
         return;
-    char path[sizeof r->folder + 32];
-    for (unsigned i = 0; r->folder[0] && i <= r->n_made; i++) {
-        snprintf(path, sizeof path, "%s/%u.weft", r->folder, i);
-        if (i == 0)
-            snprintf(path, sizeof path, "%s/all.weft", r->folder);
-        unlink(path);
-    }
     if (r->folder[0])
-        rmdir(r->folder);
+        weft_file_remove_folder(r->folder); /* what a compiler that was ended leaves, too */
     for (size_t i = 0; i < r->n_model; i++)
         free(r->model[i].name);
     free(r->model);
