@@ -81,7 +81,8 @@ static uint64_t least_limit(const char *root, const hierarchy *h, weft_cgroup_re
      * outside of the mount (another name space) leaves the mounted group itself. */
     if (strcmp(h->top, "/") == 0)
         top = 0;
-    group = strncmp(group, h->top, top) == 0 ? group + top : "";
+    bool inside = strncmp(group, h->top, top) == 0 && (group[top] == '/' || group[top] == '\0');
+    group = inside ? group + top : "";
     snprintf(folder, sizeof folder, "%s%s", h->mount, strcmp(group, "/") == 0 ? "" : group);
     for (;;) {
         uint64_t limit = read(root, folder, h->v2);

@@ -86,6 +86,13 @@ static void test_memory(void **state)
     assert_int_equal(weft_cgroup_memory_bytes(root), 536870912);
     put("/sys/fs/cgroup/pods/a/memory.max", "1073741824\n");
     assert_int_equal(weft_cgroup_memory_bytes(root), 536870912);
+    /* A mount that begins at a group whose name only begins like ours. */
+    put("/proc/self/cgroup", "0::/pods/abc\n");
+    put("/proc/self/mountinfo",
+        "29 22 0:25 /pods/ab /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/memory.max", "268435456\n");
+    put("/sys/fs/cgroupc/memory.max", "134217728\n");
+    assert_int_equal(weft_cgroup_memory_bytes(root), 268435456);
     put("/proc/self/cgroup", "5:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n");
     put("/proc/self/mountinfo",
         "30 22 0:26 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
