@@ -29,7 +29,7 @@ typedef struct weft_device_type {
     uint32_t mig_slots; /* memory slots, 0: no MIG */
     const weft_mig_profile *mig;
     size_t n_mig;
-    bool no_mps; /* none of NVIDIA's */
+    bool is_foreign; /* no GPU of NVIDIA: it has no MPS, and no worker runs on it */
     const char *source;
 } weft_device_type;
 

@@ -95,7 +95,7 @@ static weft_err make_part(const weft_device_type *type, const char *name, weft_d
                                    "slice '%s': the number of its SMs is not known", name);
         make_mig(type, mig, s);
     }
-    if (parts.share > 0 && type->no_mps)
+    if (parts.share > 0 && type->is_foreign)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
                                "slice '%s': this device has no MPS", name);
     if (parts.share > 0)

@@ -490,7 +490,7 @@ static weft_err check_devices(const export_ctx *ctx)
 {
     for (size_t i = 0; i < ctx->plan->n; i++) {
         const weft_device_type *type = weft_device_type_find(ctx->plan->at[i].type);
-        if (type && type->no_mps)
+        if (type && type->is_foreign)
             return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
                                    "workers run on CPUs and on GPUs of NVIDIA");
     }

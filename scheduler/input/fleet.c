@@ -145,7 +145,7 @@ static weft_err read_device(const raw_device *raw, weft_where where, weft_diag *
         return weft_diag_error(diag, WEFT_ERR_INPUT, where,
                                "unknown device type%s%s%s; `weft list gpus` shows the known ones",
                                near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
-    if (row.mps && type->no_mps)
+    if (row.mps && type->is_foreign)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "mps: %s has none", type->name);
     if (row.count < 1 || row.count > WEFT_FLEET_COUNT_MAX)
         return weft_diag_error(diag, WEFT_ERR_INPUT, where, "count: must be 1 to 65536, not %u",

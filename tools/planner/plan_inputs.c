@@ -103,7 +103,7 @@ static weft_fleet rows_with_changes(const weft_plan_options *o, const weft_fleet
             known = strcmp(row[k].type, type->name) == 0;
         if (!known)
             row[all.n_device++] = (weft_fleet_device){
-                .type = type->name, .mig = type->mig_slots > 0, .mps = !type->no_mps};
+                .type = type->name, .mig = type->mig_slots > 0, .mps = !type->is_foreign};
     }
     return all;
 }
@@ -278,7 +278,7 @@ static weft_err change_fleet(const weft_plan_change *c, const char *name, const 
     row[(*n)++] = (weft_fleet_device){.type = type->name,
                                       .count = (uint32_t)count,
                                       .mig = type->mig_slots > 0,
-                                      .mps = !type->no_mps};
+                                      .mps = !type->is_foreign};
     return WEFT_ERR_OK;
 }
 

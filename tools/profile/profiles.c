@@ -35,7 +35,7 @@ static weft_err add_gpu(slice_list *list, const char *gpu, bool mig, bool mps)
     WEFT_TRY(add_slice(list, gpu, ""));
     for (size_t i = 0; mig && type && i < type->n_mig; i++)
         WEFT_TRY(add_slice(list, gpu, type->mig[i].name));
-    for (int percent = MPS_STEP; mps && !(type && type->no_mps) && percent < 100;
+    for (int percent = MPS_STEP; mps && !(type && type->is_foreign) && percent < 100;
          percent += MPS_STEP)
         WEFT_TRY(add_slice(list, gpu, weft_arena_printf(list->arena, "%d%%", percent)));
     return WEFT_ERR_OK;
