@@ -32,13 +32,13 @@ typedef struct weft_specialisation_value {
 } weft_specialisation_value;
 
 /* What a driver prepared for a launch. */
-typedef struct weft_kernel {
+typedef struct weft_prepared_kernel {
     weft_kernel_fn run;
     void *state;
     void (*destroy)(void *state);
     const char *variant;
     uint64_t scratch_bytes;
-} weft_kernel;
+} weft_prepared_kernel;
 
 /* A kernel of all launches that need the same one (shared_kernel.c), and what they agree in. */
 typedef struct weft_shared_kernel weft_shared_kernel;
@@ -179,7 +179,7 @@ weft_shared_kernel *weft_shared_kernel__find(const weft_session *s, const weft_k
  * destroyed. */
 weft_shared_kernel *weft_shared_kernel__make(const weft_session *s, const weft_kernel_key *key,
                                              const weft_prep *prep);
-const weft_kernel *weft_shared_kernel__get(const weft_shared_kernel *kernel);
+const weft_prepared_kernel *weft_shared_kernel__get(const weft_shared_kernel *kernel);
 void weft_shared_kernel__drop(weft_shared_kernel *kernel);
 /* Alignment of the value's address in the session's memory. */
 static inline uint32_t weft_specialisation__align(const weft_specialisation_value *v)

@@ -22,7 +22,7 @@ struct weft_shared_kernel {
     weft_shared_kernel *next; /* of the same place in the table */
     weft_kernel_table *table; /* NULL: in none */
     uint32_t refs;
-    weft_kernel got;
+    weft_prepared_kernel got;
     weft_kernel_key key; /* its words are behind the struct */
     uint64_t word[];
 };
@@ -209,7 +209,7 @@ weft_shared_kernel *weft_shared_kernel__make(const weft_session *s, const weft_k
     return kernel;
 }
 
-const weft_kernel *weft_shared_kernel__get(const weft_shared_kernel *kernel)
+const weft_prepared_kernel *weft_shared_kernel__get(const weft_shared_kernel *kernel)
 {
     return &kernel->got;
 }

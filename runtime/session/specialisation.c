@@ -233,7 +233,7 @@ static weft_err fill_slots(build *b, const weft_bundle_launch *l, weft_slot *slo
 static void take_kernel(weft_specialisation *spec, const weft_bundle_launch *l,
                         weft_specialisation_launch *to, weft_shared_kernel *kernel)
 {
-    const weft_kernel *got = weft_shared_kernel__get(kernel);
+    const weft_prepared_kernel *got = weft_shared_kernel__get(kernel);
     to->kernel = kernel;
     to->run = got->run;
     to->state = got->state;
