@@ -92,18 +92,12 @@ class Fuzzer(Checker):
         return narrow_inputs(values) if is_bf16(graph) else values
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("worker")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=150)
-    parser.add_argument("--save", default="random_graphs.failed")
-    parser.add_argument("--stop-after", type=int, default=10, help="failures")
-    parser.add_argument("--kernels", action="store_true", help="print which kernels ran, and how often")
-    options = parser.parse_args()
+def run_seeds(kind, options):
+    """Tries the seeds that the options name with a fuzzer of this kind, and says what it found. Returns the fuzzer and the
+    number of failures."""
     failures, began = 0, time.time()
     with tempfile.TemporaryDirectory() as folder:
-        fuzzer = Fuzzer(options, folder)
+        fuzzer = kind(options, folder)
         for seed in range(options.seed, options.seed + options.count):
             text = fuzzer.try_seed(seed)
             if text:
@@ -113,12 +107,25 @@ def main():
                     break
         fuzzer.close()
     print(", ".join(f"{v} {k}" for k, v in fuzzer.counts.items()) + f", {failures} failures, {time.time() - began:.0f} s")
+    for text, n in fuzzer.refused.most_common(20):
+        print(f"refused {n} times: {text}")
+    return fuzzer, failures
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("worker")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--save", default="random_graphs.failed")
+    parser.add_argument("--stop-after", type=int, default=10, help="failures")
+    parser.add_argument("--kernels", action="store_true", help="print which kernels ran, and how often")
+    options = parser.parse_args()
+    fuzzer, failures = run_seeds(Fuzzer, options)
     for kernel, n in fuzzer.kernels.most_common():
         print(f"{n:8} {kernel}")
     for text in fuzzer.rejected[:5]:
         print(text)
-    for text, n in fuzzer.refused.most_common(20):
-        print(f"refused {n} times: {text}")
     return 1 if failures else 0
 
 

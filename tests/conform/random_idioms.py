@@ -6,11 +6,7 @@ A graph that onnxruntime refuses at every size is left out; refusals of Weft are
 usage: random_idioms.py WORKER [--seed N] [--count N] [--save DIR] [--stop-after N] [--mutations N]
 """
 import argparse
-import collections
-import os
 import sys
-import tempfile
-import time
 
 from graph_check import Rejected, Unknown
 import graph_maker
@@ -18,7 +14,7 @@ import numpy as np
 from graph_mutate import mutate
 from idiom_parts import make_graph
 from onnx_file import Port
-from random_graphs import Fuzzer
+from random_graphs import Fuzzer, run_seeds
 
 SIZES = ({"N": 2, "S": 5, "H": 6}, {"N": 1, "S": 1, "H": 9}, {"N": 3, "S": 8, "H": 4})
 
@@ -118,20 +114,7 @@ def main():
     parser.add_argument("--stop-after", type=int, default=10, help="failures")
     options = parser.parse_args()
     options.kernels = False
-    failures, began = 0, time.time()
-    with tempfile.TemporaryDirectory() as folder:
-        fuzzer = Idioms(options, folder)
-        for seed in range(options.seed, options.seed + options.count):
-            text = fuzzer.try_seed(seed)
-            if text:
-                failures += 1
-                print(f"{text}\n", flush=True)
-                if failures >= options.stop_after:
-                    break
-        fuzzer.close()
-    print(", ".join(f"{v} {k}" for k, v in fuzzer.counts.items()) + f", {failures} failures, {time.time() - began:.0f} s")
-    for text, n in fuzzer.refused.most_common(20):
-        print(f"refused {n} times: {text}")
+    fuzzer, failures = run_seeds(Idioms, options)
     return 1 if failures or not fuzzer.counts["runs"] else 0
 
 

@@ -38,7 +38,7 @@ class Asker(threading.Thread):
         super().__init__(daemon=True)
         self.server, self.model, self.at, self.x, self.want = server, model, at, x, want
         self.timeout_us, self.status, self.took, self.problem = timeout_us, 0, 0, None
-        self.retry, self.text = None, ""
+        self.retry, self.text, self.late = None, "", 0
 
     def run(self):
         parameters = {"binary_data_output": True}
@@ -47,6 +47,7 @@ class Asker(threading.Thread):
         head = json.dumps({"inputs": [tensor("x", self.x, True)], "parameters": parameters}).encode()
         time.sleep(max(0, self.at - time.monotonic()))
         start = time.monotonic()
+        self.late = start - self.at
         try:
             connection = self.server.connect()
             connection.request("POST", f"/v2/models/{self.model}/infer", head + self.x.tobytes(),
@@ -117,9 +118,9 @@ with Server("--slices", "1") as server:
     assert answered < len(slow), ("nothing was refused", capacity)
     assert good >= 0.6 * answered, (good, answered)
     assert all(a.status == 200 for a in askers if a.model == "calm")
-    fast = sum(a.took < SLO_S for a in slow if a.status == 503)
-    # At once, not when the SLO is over; on a starved machine this client is late, too.
-    assert fast >= 0.5 * (len(slow) - answered), "refusals are late"
+    # Of those that this client, which a busy machine starves, too, has sent in time.
+    prompt = [a for a in slow if a.status == 503 and a.late < 0.05]
+    assert sum(a.took < SLO_S for a in prompt) >= 0.9 * len(prompt), "refusals are late"
     refused = counter(server, "weft_requests_refused_total", "slow")
     dropped = counter(server, "weft_requests_dropped_total", "slow")
     assert refused + dropped == len(slow) - answered, (refused, dropped, len(slow), answered)
