@@ -67,10 +67,16 @@ const char *weft_window__read(weft_attrs attrs, uint32_t n, const int64_t *kerne
     return NULL;
 }
 
+/* Elements from the first to the last one of a window along spatial dim i. */
+static int64_t reach_of(const weft_window *w, uint32_t i)
+{
+    return (w->kernel[i] - 1) * w->dilation[i] + 1;
+}
+
 /* Size of the result along spatial dim i for an input of that size. */
 static weft_dim size_of(weft_dimpool *pool, const weft_window *w, uint32_t i, weft_dim in)
 {
-    int64_t s = w->stride[i], reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+    int64_t s = w->stride[i], reach = reach_of(w, i);
     if (w->auto_pad >= WEFT_PAD_SAME_UPPER)
         return weft_dim_floordiv(pool, weft_dim_add(pool, in, s - 1), s);
     int64_t slack = w->pad_lo[i] + w->pad_hi[i] - reach;
@@ -89,7 +95,7 @@ static weft_dim size_of(weft_dimpool *pool, const weft_window *w, uint32_t i, we
  * and a result without elements, or one of negative size. */
 static weft_err require_room(weft_infer_ctx *cx, const weft_window *w, uint32_t i, weft_dim in)
 {
-    int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1, lo, hi;
+    int64_t reach = reach_of(w, i), lo, hi;
     int64_t need = reach - w->pad_lo[i] - w->pad_hi[i] - (w->ceil ? w->stride[i] - 1 : 0);
     if (w->auto_pad >= WEFT_PAD_SAME_UPPER || need <= 1)
         return WEFT_ERR_OK;
@@ -121,7 +127,7 @@ int64_t weft_window__pad_lo(const weft_window *w, uint32_t i, int64_t in, int64_
 {
     if (w->auto_pad < WEFT_PAD_SAME_UPPER)
         return w->pad_lo[i];
-    int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+    int64_t reach = reach_of(w, i);
     int64_t total = (out - 1) * w->stride[i] + reach - in;
     if (total < 0)
         total = 0;

@@ -5,8 +5,7 @@
  *   listeners.yaml     HTTP and gRPC, and which model's cluster a request goes to
  *   clusters.yaml      a cluster for each model and protocol
  *   endpoints/C.yaml   the workers of a cluster, with weights from the plan's rates
- *   update.sh          brings the folder of an Envoy that runs to this plan; Envoy reads what is
- * moved in
+ *   update.sh          brings the folder of a running Envoy to this plan; it reads what is moved in
  *
  * A request goes to the cluster h-MODEL by its path, or to g-MODEL by the metadata x-model; where a
  * call has none, a filter takes the name from its message: field 1 of ModelInferRequest,
@@ -23,8 +22,8 @@
 
 enum {
     WEIGHT_MAX = 256,
-    MESSAGE_MAX =
-        68 << 20, /* a gRPC call that is read for its model: above --max-request of workers */
+    /* Bytes of a gRPC call that is read for its model: above --max-request of workers. */
+    MESSAGE_MAX = 68 << 20,
     CHECKS_PER_S = 2000,
     CHECK_MS = 500
 };

@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum {
-    CONNECTIONS_OF_WORKER =
-        2000, /* a worker closes those above 1024 of one address, over each transport */
+    /* A worker closes connections above its limit, 1024 of one address over each transport: those
+     * of all its models, over both, stay below it. */
+    CONNECTIONS_OF_WORKER = 2000,
     CONNECTIONS_MAX = 256
 };
 

@@ -227,8 +227,7 @@ static bool is_before(const side *x, const side *y, uint32_t d)
     return x_has != y_has ? x_has : x->load < y->load;
 }
 
-/* -- Demands ------------------------------------------------------------------------------------
- */
+/* -- Demands --------------------------------------------------------------------------------- */
 
 /* What a demand takes. */
 typedef struct need {
