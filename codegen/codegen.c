@@ -382,6 +382,15 @@ static void make_parts(generator *g, weft_bundle_program *p)
     p->part = part;
 }
 
+static void make_heads(generator *g, const weft_codegen_model *model, weft_bundle_program *p)
+{
+    uint32_t *head = weft_arena_array(g->arena, model->n_head + 1, sizeof *head);
+    for (size_t i = 0; i < model->n_head; i++)
+        head[i] = find_model(g->m, model->head[i]);
+    p->head = head;
+    p->n_head = (uint32_t)model->n_head;
+}
+
 static void make_program(generator *g, uint32_t i, const weft_codegen_model *model,
                          weft_bundle_program *p)
 {
@@ -406,6 +415,8 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
         p->rate_per_s = model->rate_per_s;
         p->admit_by_slo = model->admit_by_slo;
         p->profile = model->profile;
+        if (!p->n_part)
+            make_heads(g, model, p);
     }
     for (uint32_t k = 0; k < g->numbered.len; k++)
         g->number[g->numbered.at[k]] = 0;

@@ -31,6 +31,8 @@ const weft_backend *weft_backend_at(size_t i); /* NULL if i is not a row */
  * no body, in order. A joint graph has a profile only. */
 typedef struct weft_codegen_model {
     const char *serves, *version; /* weft_bundle_program; NULL: not given */
+    const char *const *head;      /* names of models whose answers to one input it gives */
+    size_t n_head;
     double slo_us, rate_per_s;
     bool admit_by_slo;
     weft_profile profile;

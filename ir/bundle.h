@@ -366,6 +366,10 @@ typedef struct weft_bundle_program {
     uint32_t n_part;
     bool is_packed; /* a joint program that runs packed sequences: weft_graph_is_packed */
     uint64_t limit; /* the joint program is used up to this total of input elements; 0: always */
+    /* Models (indices of their own programs) whose answers to one input it gives: it has inputs of
+     * their names, and their outputs, called MODEL/NAME, one model after the other. */
+    const uint32_t *head;
+    uint32_t n_head;
     /* Of a body: for each symbol, index + 1 in the pool of the program that runs it, whose value it
      * has; 0: the dims of the inputs tell it. */
     const uint32_t *outer;

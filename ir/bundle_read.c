@@ -651,6 +651,49 @@ static weft_err read_parts(weft_bundle__reader *r, const Weft__Bundle__Program *
     return ok ? WEFT_ERR_OK : weft_bundle__refuse(r, "its parts are not those of models");
 }
 
+/* Whether the program has inputs like those of the model, by name, and its outputs, called
+ * MODEL/NAME, from number `first` on. */
+static bool answers_for(const weft_bundle_program *p, const weft_bundle_program *model,
+                        uint32_t first)
+{
+    size_t len = strlen(model->name);
+    for (uint32_t i = 0; i < model->n_input; i++) {
+        uint32_t k = 0;
+        while (k < p->n_input && strcmp(p->input[k].name, model->input[i].name) != 0)
+            k++;
+        if (k == p->n_input || !same_ports(p, p->input, k, model, &model->input[i], 1))
+            return false;
+    }
+    for (uint32_t i = 0; i < model->n_output; i++) {
+        const char *name = first + i < p->n_output ? p->output[first + i].name : "";
+        if (strncmp(name, model->name, len) != 0 || name[len] != '/' ||
+            strcmp(name + len + 1, model->output[i].name) != 0)
+            return false;
+    }
+    return same_ports(p, p->output, first, model, model->output, model->n_output);
+}
+
+/* After the programs, to which heads refer. */
+static weft_err read_heads(weft_bundle__reader *r, const Weft__Bundle__Program *m)
+{
+    weft_bundle_program *p = r->p;
+    bool ok = m->n_head == 0 || p < r->b->program + r->b->n_program;
+    uint32_t n_output = 0;
+    for (size_t i = 0; ok && i < m->n_head; i++) {
+        const weft_bundle_program *head =
+            m->head[i] < r->b->n_program ? &r->b->program[m->head[i]] : p;
+        ok = head != p && answers_for(p, head, n_output);
+        n_output += head->n_output;
+        for (size_t k = 0; ok && k < i; k++)
+            ok = m->head[k] != m->head[i];
+    }
+    ok = ok && (m->n_head == 0 || n_output == p->n_output);
+    p->head = keep_indices(r, m->head, m->n_head);
+    p->n_head = (uint32_t)m->n_head;
+    return ok ? WEFT_ERR_OK
+              : weft_bundle__refuse(r, "its heads are not models that it answers for");
+}
+
 static weft_err read_outer(weft_bundle__reader *r, const Weft__Bundle__Program *m)
 {
     bool is_body = r->p >= r->b->program + r->b->n_program + r->b->n_joint;
@@ -828,6 +871,13 @@ static weft_err read_programs(weft_bundle__reader *r)
             return weft_bundle__refuse(r, "model %zu has no name of its own", i);
         r->p = &program[i];
         WEFT_TRY(read_program(r, from));
+    }
+    for (size_t i = 0; i < all; i++) {
+        r->p = &program[i];
+        r->item = r->p->name;
+        WEFT_TRY(read_heads(r, i < n        ? r->msg->program[i]
+                               : i < models ? r->msg->joint[i - n]
+                                            : r->msg->body[i - models]));
     }
     r->item = NULL;
     WEFT_TRY(read_adapters(r));

@@ -376,6 +376,8 @@ static void put_program(writer *w, const weft_bundle_program *p, Weft__Bundle__P
     to->host_us = p->profile.host_us;
     put_profile(w, &p->profile, to);
     put_parts(w, p, to);
+    to->n_head = p->n_head;
+    to->head = copy_indices(w, p->head, p->n_head);
     put_requires(w, p, to);
     to->n_outer = p->outer ? p->n_symbol : 0;
     to->outer = copy_indices(w, p->outer, (uint32_t)to->n_outer);

@@ -5,13 +5,16 @@
  * largest bucket. A batch whose size is between two buckets is padded to the upper one by repeating
  * its last row when the padding is at most a third of that bucket; otherwise the batch is cut to
  * the lower bucket and the youngest requests return to the queue. Rows are independent (checked by
- * the compiler), so padding does not change the other rows. */
+ * the compiler), so padding does not change the other rows.
+ *
+ * A request whose inputs are equal to those of another one in the batch (equal_inputs.c) stands
+ * behind it and adds no rows. */
 #include "runtime/server/router_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SYMBOLS_FEW = 16 };
+enum { SYMBOLS_FEW = 16, EQUAL_BYTES_MAX = 4 << 20 };
 
 /* -- Queues --------------------------------------------------------------------------------- */
 
@@ -188,7 +191,7 @@ static void round_to_bucket(router_model *model, router_batch *batch)
     }
     while (batch->n > 1 && batch->rows > below) {
         weft_request *r = batch->request[--batch->n];
-        batch->rows -= r->rows;
+        batch->rows -= batch->request_rows[batch->n];
         weft_batch__push(model, r);
     }
     batch->padded_rows = batch->rows;
@@ -210,11 +213,17 @@ int64_t weft_batch__waiting(const router_model *model)
 {
     int64_t rows = 0, above, below;
     uint32_t n = 0;
-    for (const weft_request *r = model->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++) {
-        if (r->attempts > 0 || r->rows <= 0 || rows + r->rows > model->largest_bucket ||
-            !fits_with(model->program, model->head, r))
+    equal_table table = {0};
+    for (weft_request *r = model->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++) {
+        if (r->attempts > 0 || r->rows <= 0 || !fits_with(model->program, model->head, r))
+            break;
+        if (weft_equal__find(&table, NULL, model, r))
+            continue;
+        if (rows + r->rows > model->largest_bucket)
             break;
         rows += r->rows;
+        if (r->next)
+            weft_equal__add(&table, model, r);
     }
     if (rows == 0)
         return 0;
@@ -223,19 +232,79 @@ int64_t weft_batch__waiting(const router_model *model)
     return model->head->rows > below ? above : below;
 }
 
-/* Requests of one adapter stand together: their rows are one segment of the low-rank GEMMs. */
+static void put_at(router_batch *batch, uint32_t i, weft_request *r, int64_t rows, bool is_equal)
+{
+    batch->request[i] = r;
+    batch->request_rows[i] = rows;
+    batch->is_equal[i] = is_equal;
+}
+
+static void move_up(router_batch *batch, uint32_t i)
+{
+    put_at(batch, i + 1, batch->request[i], batch->request_rows[i], batch->is_equal[i]);
+    batch->request_length[i + 1] = batch->request_length[i];
+}
+
+/* Requests of one adapter stand together: their rows are one segment of the low-rank GEMMs. The
+ * order of others stays, so that a request stays behind that with equal inputs. */
 static void sort_by_adapter(router_batch *batch)
 {
     for (uint32_t i = 1; i < batch->n; i++) {
         weft_request *r = batch->request[i];
         int64_t rows = batch->request_rows[i];
+        bool is_equal = batch->is_equal[i];
         uint32_t k = i;
-        for (; k > 0 && batch->request[k - 1]->adapter_at > r->adapter_at; k--) {
-            batch->request[k] = batch->request[k - 1];
-            batch->request_rows[k] = batch->request_rows[k - 1];
-        }
-        batch->request[k] = r;
-        batch->request_rows[k] = rows;
+        for (; k > 0 && batch->request[k - 1]->adapter_at > r->adapter_at; k--)
+            move_up(batch, k - 1);
+        put_at(batch, k, r, rows, is_equal);
+    }
+}
+
+/* The answers to a batch are copied in one turn: how many rows those to equal requests may have. */
+static bool has_room(const router_batch *batch, const router_model *model, const weft_request *r)
+{
+    int64_t most = model->row_bytes > 0 ? (int64_t)(EQUAL_BYTES_MAX / model->row_bytes) : 0;
+    most = most > model->largest_bucket ? most : model->largest_bucket;
+    return batch->n < BATCH_REQUESTS_MAX && batch->equal_rows + r->rows <= most;
+}
+
+weft_request *weft_batch__find_equal(const router_batch *batch, const router_model *model,
+                                     const equal_table *table, const weft_bundle_program *of,
+                                     weft_request *request)
+{
+    return has_room(batch, model, request) ? weft_equal__find(table, of, model, request) : NULL;
+}
+
+void weft_batch__add(router_batch *batch, const router_model *model, equal_table *table,
+                     weft_request *request)
+{
+    const weft_request *as = weft_batch__find_equal(batch, model, table, model->program, request);
+    uint32_t end = batch->n++, at = as ? 1 : end;
+    if (!as) {
+        put_at(batch, at, request, request->rows, false);
+        batch->rows += request->rows;
+        if (model->head) /* else there is nothing to compare it with */
+            weft_equal__add(table, model, request);
+        return;
+    }
+    while (batch->request[at - 1] != as)
+        at++;
+    while (at < end && batch->is_equal[at])
+        at++;
+    for (uint32_t i = end; i > at; i--)
+        move_up(batch, i - 1);
+    batch->equal_rows += request->rows;
+    put_at(batch, at, request, 0, true);
+    batch->request_length[at] = batch->request_length[at - 1];
+}
+
+static void set_rows(router_batch *batch)
+{
+    int64_t row = 0, next = 0;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        row = batch->is_equal[i] ? row : next;
+        batch->request_row[i] = row;
+        next += batch->request_rows[i];
     }
 }
 
@@ -244,23 +313,27 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
     const weft_bundle_program *p = model->program;
     weft_request *first = model->head, *next;
     bool alone = !can_batch(p) || first->attempts > 0 || first->rows <= 0;
+    uint32_t n_seen = 0;
+    equal_table table = {0};
     for (weft_request *r = first; r && batch->n < BATCH_REQUESTS_MAX; r = next) {
+        bool full = r != first && (alone || batch->rows >= most);
         next = r->next;
-        if (r != first && (alone || r->attempts > 0 || r->rows <= 0 ||
-                           batch->rows + r->rows > most || !fits_with(p, first, r)))
+        /* Then it looks for equal ones only, not in all of a long queue. */
+        if (full && (!model->shares_equal || ++n_seen > BATCH_REQUESTS_MAX))
+            break;
+        bool fits = !full && r->attempts == 0 && r->rows > 0 && batch->rows + r->rows <= most &&
+                    fits_with(p, first, r);
+        if (r != first && !fits && !weft_batch__find_equal(batch, model, &table, p, r))
             continue;
         weft_batch__remove(model, r);
-        batch->request_rows[batch->n] = r->rows;
-        batch->request[batch->n++] = r;
-        batch->rows += r->rows;
-        if (alone || batch->rows >= most)
-            break;
+        weft_batch__add(batch, model, &table, r);
     }
     if (!can_batch(p) || batch->rows <= 0 || batch->rows > weft_batch__largest(p))
         batch->padded_rows = batch->rows;
     else
         round_to_bucket(model, batch);
     sort_by_adapter(batch);
+    set_rows(batch);
 }
 
 void weft_batch__put_back(router_model *model, router_batch *batch)
@@ -285,10 +358,9 @@ void weft_batch__end(router_batch *batch)
 
 /* -- Sending -------------------------------------------------------------------------------- */
 
-/* One input of a batch: the rows of its requests, then its last row once for each row of padding.
- * `empty`: the input when the batch has no requests. */
-static void compose_input(const router_batch *b, const weft_bundle_program *p, uint32_t i,
-                          const weft_wire_tensor *empty, weft_wire_tensor *t, weft_wire_out *out)
+void weft_batch__compose_input(const router_batch *b, const weft_bundle_program *p, uint32_t i,
+                               const weft_wire_tensor *empty, weft_wire_tensor *t,
+                               weft_wire_out *out)
 {
     if (b->n == 0) {
         *t = *empty;
@@ -302,7 +374,8 @@ static void compose_input(const router_batch *b, const weft_bundle_program *p, u
         t->dim[0] = b->padded_rows;
     for (uint32_t k = 0; k < b->n; k++) {
         const weft_tensor *in = &b->request[k]->in[i];
-        weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
+        if (!b->is_equal[k])
+            weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
     }
     size_t row = batched && last->dim[0] > 0 ? weft_tensor_bytes(last) / (size_t)last->dim[0] : 0;
     for (int64_t k = b->rows; k < b->padded_rows; k++)
@@ -362,7 +435,8 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
     for (uint32_t k = 0; k < n_batch; k++) {
         const weft_bundle_program *p = model[batch[k].model].program;
         for (uint32_t i = 0; i < p->n_input; i++, at++)
-            compose_input(&batch[k], p, i, empty ? &empty[at] : NULL, &out->tensor[at], out);
+            weft_batch__compose_input(&batch[k], p, i, empty ? &empty[at] : NULL, &out->tensor[at],
+                                      out);
     }
     if (adapted)
         compose_adapters(&batch[0], model[batch[0].model].program, &out->tensor[at], out);
@@ -371,13 +445,19 @@ bool weft_batch__compose(const router_model *model, const router_batch *batch, u
 
 /* -- Answers -------------------------------------------------------------------------------- */
 
+/* Whether the run has the rows of one request, and no other ones. */
+static bool is_single(const router_batch *batch)
+{
+    return batch->rows == batch->request_rows[0] && batch->rows == batch->padded_rows;
+}
+
 /* Bytes of `rows` rows of output `t`; SIZE_MAX when the output has no row for each row of the
  * batch. */
 static size_t rows_bytes(const router_model *model, const router_batch *batch,
                          const weft_wire_tensor *t, int64_t rows)
 {
     size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
-    if (!can_batch(model->program) || (batch->n == 1 && batch->rows == batch->padded_rows))
+    if (!can_batch(model->program) || is_single(batch))
         return all;
     if (t->rank < 1 || t->dim[0] != batch->padded_rows)
         return SIZE_MAX;
@@ -386,9 +466,8 @@ static size_t rows_bytes(const router_model *model, const router_batch *batch,
 
 /* Copies the request's rows, which start at `row`, of every output into the request. false: the
  * outputs do not fit, or out of memory. */
-static bool give_one(const router_model *model, const router_batch *batch, weft_request *r,
-                     int64_t row, const weft_wire_tensor *tensor, uint32_t n_tensor,
-                     const uint8_t *payload)
+static bool give_one(router_model *model, const router_batch *batch, weft_request *r, int64_t row,
+                     const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload)
 {
     size_t total = 0, at = 0;
     for (uint32_t i = 0; i < n_tensor; i++) {
@@ -400,6 +479,8 @@ static bool give_one(const router_model *model, const router_batch *batch, weft_
     r->out_data = malloc(total + 1);
     if (!r->out_data)
         return false;
+    size_t row_bytes = r->rows > 0 ? total / (size_t)r->rows : 0;
+    model->row_bytes = row_bytes > model->row_bytes ? row_bytes : model->row_bytes;
     for (uint32_t i = 0; i < n_tensor; i++) {
         const weft_wire_tensor *t = &tensor[i];
         size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
@@ -412,7 +493,7 @@ static bool give_one(const router_model *model, const router_batch *batch, weft_
         r->out[i] =
             (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = r->out_data + at};
         memcpy(r->out[i].dim, t->dim, sizeof t->dim);
-        if (part != all || batch->n > 1 || batch->rows != batch->padded_rows)
+        if (can_batch(model->program) && !is_single(batch))
             r->out[i].dim[0] = r->rows;
         size_t skip = part == all || r->rows == 0 ? 0 : part / (size_t)r->rows * (size_t)row;
         memcpy(r->out_data + at, payload + skip, part);
@@ -422,17 +503,16 @@ static bool give_one(const router_model *model, const router_batch *batch, weft_
     return true;
 }
 
-void weft_batch__give(const router_model *model, router_batch *batch,
-                      const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload)
+void weft_batch__give(router_model *model, router_batch *batch, const weft_wire_tensor *tensor,
+                      uint32_t n_tensor, const uint8_t *payload)
 {
-    int64_t row = 0;
-    for (uint32_t i = 0; i < batch->n; row += batch->request_rows[i], i++) {
+    for (uint32_t i = 0; i < batch->n; i++) {
         weft_request *r = batch->request[i];
         if (!r)
             continue;
         r->answer = WEFT_ANSWER_OK;
         if (n_tensor != model->program->n_output ||
-            !give_one(model, batch, r, row, tensor, n_tensor, payload))
+            !give_one(model, batch, r, batch->request_row[i], tensor, n_tensor, payload))
             weft_request__set_answer(r, WEFT_ANSWER_INTERNAL, "the worker's answer does not fit");
     }
 }
@@ -513,6 +593,10 @@ void weft_batch__count(router_model *model, const router_batch *batch, const wef
         r->compute_input_ns = r->compute_output_ns = wire_ns / 2;
         r->compute_infer_ns = head->infer_ns;
         r->batch_rows = batch->padded_rows;
+        if (batch->is_equal[i]) {
+            s->inference_count += batch->request_rows[i] > 0 ? 0 : (uint64_t)r->rows;
+            s->equal++;
+        }
         weft_batch__count_times(s, r);
     }
 }

@@ -183,8 +183,12 @@ static void put_server(const weft_router *router, weft_buf *out)
     weft_buf_printf(out,
                     "# HELP weft_packed_executions_total Executions of packed programs\n"
                     "# TYPE weft_packed_executions_total counter\n"
-                    "weft_packed_executions_total %llu\n",
-                    (unsigned long long)weft_router__packed_executions(router));
+                    "weft_packed_executions_total %llu\n"
+                    "# HELP weft_heads_executions_total Executions for several heads of a model\n"
+                    "# TYPE weft_heads_executions_total counter\n"
+                    "weft_heads_executions_total %llu\n",
+                    (unsigned long long)weft_router__packed_executions(router),
+                    (unsigned long long)weft_router__heads_executions(router));
     put_adapters(router, out);
     put_together(router, out);
 }

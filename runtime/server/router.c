@@ -298,6 +298,23 @@ static bool take_packed(weft_router *router, router_worker *w, const joint_query
            keep_packed(router, w);
 }
 
+/* Takes a batch of the model, and requests to other heads about the same inputs. false: there are
+ * none. */
+static bool take_heads(weft_router *router, router_worker *w, const joint_query *query,
+                       int64_t most)
+{
+    w->packed = NULL;
+    w->heads = router->model[query->must].heads;
+    w->n_part = w->heads ? w->heads->n_head : 0;
+    if (w->heads && weft_batch__take_heads(w->heads, query, router->model, most, w->part)) {
+        if (weft_gain__keeps_heads(router, w))
+            return true;
+        put_back(router, w);
+    }
+    w->heads = NULL;
+    return false;
+}
+
 /* Takes a batch of the model for the worker, a packed one if its requests differ in length, and, by
  * a program of several models, batches of others. */
 static void take_batches(weft_router *router, router_worker *w, router_model *m, int64_t most,
@@ -313,7 +330,8 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
                                .delay_us = delay_us(router),
                                .now_ns = now_ns};
     w->joint = NULL;
-    if (take_packed(router, w, &query, most)) {
+    w->heads = NULL;
+    if (take_heads(router, w, &query, most) || take_packed(router, w, &query, most)) {
         for (uint32_t k = 0; k < w->n_part; k++)
             if (w->part[k].n > 0)
                 weft_admission__charge(router, &router->model[w->part[k].model],
@@ -343,6 +361,7 @@ static void take_batches(weft_router *router, router_worker *w, router_model *m,
 static const weft_bundle_program *program_of(const weft_router *router, const router_worker *w)
 {
     return w->packed  ? w->packed
+           : w->heads ? w->heads
            : w->joint ? w->joint->program
                       : router->model[w->part[0].model].program;
 }
@@ -359,8 +378,10 @@ static void send_batches(weft_router *router, router_worker *w)
 {
     weft_wire_out message;
     bool composed = w->packed ? weft_batch__compose_packed(w->packed, w->part, w->places, &message)
-                              : weft_batch__compose(router->model, w->part, w->n_part,
-                                                    w->joint ? w->joint->empty : NULL, &message);
+                    : w->heads
+                        ? weft_batch__compose_heads(w->heads, router->model, w->part, &message)
+                        : weft_batch__compose(router->model, w->part, w->n_part,
+                                              w->joint ? w->joint->empty : NULL, &message);
     if (composed)
         send_message(router, w, program_of(router, w), &message);
     else
@@ -443,7 +464,8 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
     uint64_t now_ns = weft_clock__now_ns();
     w->router->adapter_reads += head->adapted;
     /* An answer with another number of tensors fits no part. */
-    bool fits = !w->joint || head->n_tensor == w->joint->program->n_output;
+    bool several = w->joint || w->heads;
+    bool fits = !several || head->n_tensor == program_of(w->router, w)->n_output;
     if (w->packed)
         weft_batch__give_packed(w->packed, w->part, tensor, head->n_tensor, payload);
     for (uint32_t k = 0; k < w->n_part; k++) {
@@ -451,7 +473,7 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
         uint32_t n = model->program->n_output;
         n = fits && n <= left ? n : 0;
         if (!w->packed && w->part[k].n > 0)
-            weft_batch__give(model, &w->part[k], tensor, w->joint ? n : head->n_tensor, payload);
+            weft_batch__give(model, &w->part[k], tensor, several ? n : head->n_tensor, payload);
         if (w->part[k].n > 0) {
             weft_batch__count(model, &w->part[k], head, now_ns);
             weft_admission__learn(model, w->part[k].padded_rows,
@@ -476,6 +498,7 @@ static void count_execution(router_worker *w)
     w->router->joint_executions += n > 1;
     w->router->joint_rows += n > 1 ? rows : 0;
     w->router->packed_executions += w->packed != NULL;
+    w->router->heads_executions += w->heads != NULL;
     if (w->gain && w->size > 0)
         weft_gain__learn(weft_gain__of(w, program_of(w->router, w)), w->size,
                          (double)(weft_clock__now_ns() - w->part[0].sent_ns));

@@ -54,9 +54,9 @@ static bool may_send(const weft_router *router, const router_worker *w, const ro
 {
     const router_bundle *b = w->bundle;
     uint64_t took_ns = weft_admission__batch_ns(m, most);
-    return b->joints.n == 0 && !m->packed && !m->family && b->bundle->n_program <= MODELS_MAX &&
-           !m->head->promised && most > 1 && is_full(m, most) && took_ns > 0 &&
-           took_ns <= ahead_most_ns && waits_alone(router, w, m);
+    return b->joints.n == 0 && !m->packed && !m->family && !m->heads &&
+           b->bundle->n_program <= MODELS_MAX && !m->head->promised && most > 1 &&
+           is_full(m, most) && took_ns > 0 && took_ns <= ahead_most_ns && waits_alone(router, w, m);
 }
 
 static void send_to(weft_router *router, router_worker *w, uint32_t model)
@@ -105,6 +105,6 @@ void weft_router__advance(router_worker *w, uint64_t now_ns)
         return;
     w->part[0].sent_ns = now_ns;
     w->joint = NULL;
-    w->packed = NULL;
+    w->packed = w->heads = NULL;
     w->size = 0; /* only models that run with no other are sent ahead */
 }

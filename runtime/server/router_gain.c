@@ -185,3 +185,24 @@ bool weft_gain__keeps_joint(const weft_router *router, router_worker *w, const j
     return router->options->always_together ||
            weft_gain__choose(weft_gain__of(w, p), w->size, known ? apart : 0);
 }
+
+bool weft_gain__keeps_heads(const weft_router *router, router_worker *w)
+{
+    double apart = 0;
+    bool known = true;
+    w->size = 0;
+    for (uint32_t k = 0; k < w->n_part; k++) {
+        const router_batch *b = &w->part[k];
+        const router_model *m = &router->model[b->model];
+        if (b->n == 0)
+            continue;
+        int64_t size = weft_gain__size(m, b->request[0], b->rows);
+        double took = weft_gain__time(weft_gain__of(w, m->program), size);
+        known = known && took > 0;
+        apart += took;
+        if (!b->is_equal[0]) /* its rows run */
+            w->size = size;
+    }
+    return router->options->always_together ||
+           weft_gain__choose(weft_gain__of(w, w->heads), w->size, known ? apart : 0);
+}

@@ -1,12 +1,14 @@
 /* Shared by the router's files, from the bottom up:
  *
  *   request.c           a request and its answer
+ *   equal_inputs.c      requests whose inputs are equal
  *   batch.c             queues of models; requests that run together, as messages
  *   admission.c         which requests can be answered in time
  *   worker_channel.c    messages through the memory shared with a worker
  *   worker_process.c    process and socket of a worker; reports by events, knows no requests
  *   router_gain.c       whether running together is faster, by measured times
  *   router_joint.c      which models of a joint program run together
+ *   router_heads.c      requests to several heads of a model about one input
  *   router_apps.c       which variant of an app answers a request
  *   router_models.c     bundles, their models, versions and weights
  *   router_status.c     questions about the router
@@ -54,6 +56,8 @@ typedef struct router_model {
     const weft_bundle_program *program; /* NULL: the place is free */
     const weft_bundle_program *packed;  /* for sequences of different lengths; NULL: none */
     const weft_bundle_program *family;  /* the same for several models; NULL: none */
+    const weft_bundle_program *heads;   /* a model that gives its answers and those of others to one
+                                         * input; NULL: none */
     router_bundle *bundle;
     char version[WEFT_VERSION_MAX];
     bool wanted;                      /* it is to have workers */
@@ -73,15 +77,22 @@ typedef struct router_model {
     weft_offered by_weight; /* of these, requests that named no version */
     const weft_live *live;  /* adapters of the router; NULL: none can be loaded */
     struct router_app *app; /* NULL: it is a model. An app has no queue and no workers */
+    bool shares_equal;      /* requests with equal inputs are computed once */
+    size_t row_bytes;       /* of an answer, for one row: the most so far */
 } router_model;
 
 /* Requests of one model that run together. */
 typedef struct router_batch {
     uint32_t model;
-    weft_request *request[BATCH_REQUESTS_MAX]; /* NULL: answered or moved before the batch was */
-    int64_t request_rows[BATCH_REQUESTS_MAX];
+    weft_request *request[BATCH_REQUESTS_MAX];  /* NULL: answered or moved before the batch was */
+    int64_t request_rows[BATCH_REQUESTS_MAX];   /* that it adds to the run */
     int64_t request_length[BATCH_REQUESTS_MAX]; /* of its sequences, in a packed batch */
+    int64_t request_row[BATCH_REQUESTS_MAX];    /* of the run: its first, in a batch not packed */
+    /* Its inputs are those of another one, whose rows are its own: of the one before it, and it
+     * adds none; or, in a batch of which all are equal, of one in the batch of another model. */
+    bool is_equal[BATCH_REQUESTS_MAX];
     uint32_t n;
+    int64_t equal_rows; /* of such requests */
     /* Adapters of requests that were taken out while the batch runs: its message has their
      * numbers, so that they keep their place in the store until the batch ends. */
     weft_live_adapter *left[BATCH_REQUESTS_MAX];
@@ -91,6 +102,32 @@ typedef struct router_batch {
     uint64_t sent_ns;
     uint64_t ahead_ns; /* sent ahead: when; sent_ns is when the batch before was answered */
 } router_batch;
+
+/* -- Equal inputs (equal_inputs.c) -- */
+
+enum { EQUAL_SLOTS = 2 * BATCH_REQUESTS_MAX };
+
+typedef struct equal_slot {
+    const weft_bundle_program *program;
+    weft_request *request; /* NULL: the slot is free */
+} equal_slot;
+
+/* Requests by their inputs; zeroed: empty. Valid while they stay where they are. */
+typedef struct equal_table {
+    equal_slot at[EQUAL_SLOTS];
+    uint32_t n;
+} equal_table;
+
+/* Whether equal inputs give equal answers: no operator of the program is random. */
+bool weft_equal__is_repeatable(const weft_bundle *bundle, const weft_bundle_program *program);
+/* The request in the table, to the program `of` (NULL: to any), whose inputs, matched by name, and
+ * adapter are those of this one. NULL: none, or the request is to be computed by itself. */
+weft_request *weft_equal__find(const equal_table *table, const weft_bundle_program *of,
+                               const router_model *model, weft_request *request);
+/* Nothing is added that is to be computed by itself, and nothing beyond BATCH_REQUESTS_MAX. */
+void weft_equal__add(equal_table *table, const router_model *model, weft_request *request);
+/* The port with the name; n: none. */
+uint32_t weft_equal__find_port(const weft_bundle_port *port, uint32_t n, const char *name);
 
 /* The number of the model's adapter; 0: it has none of this name. *out_live: NULL: it is one of the
  * bundle. */
@@ -113,6 +150,16 @@ int64_t weft_batch__waiting(const router_model *model);
 /* Moves requests of equal shapes from the queue, which is not empty, into `batch`, oldest first: up
  * to `most` rows, or a single larger request. */
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
+/* A request of the batch, by `table`, with inputs equal to those of this one, which is to the model
+ * and not in the batch; `of`: as of weft_equal__find. NULL: none, or the batch has no room for it.
+ */
+weft_request *weft_batch__find_equal(const router_batch *batch, const router_model *model,
+                                     const equal_table *table, const weft_bundle_program *of,
+                                     weft_request *request);
+/* Moves the request, which is not in a queue, into the batch: behind the one with equal inputs that
+ * `table` has, which the batch has too, or at the end. */
+void weft_batch__add(router_batch *batch, const router_model *model, equal_table *table,
+                     weft_request *request);
 /* Moves the requests of a batch back to where they stood. */
 void weft_batch__put_back(router_model *model, router_batch *batch);
 /* The request leaves the batch while its message is at a worker. */
@@ -121,14 +168,19 @@ void weft_batch__keep_adapter(router_batch *batch, const weft_request *request);
 void weft_batch__end(router_batch *batch);
 /* Outputs that no request of the batch asks for. */
 uint64_t weft_batch__skipped(const router_batch *batch);
+/* One input of a batch of the program: the rows of its requests, then its last row once for each
+ * row of padding. `empty`: the input when the batch has no requests. */
+void weft_batch__compose_input(const router_batch *batch, const weft_bundle_program *program,
+                               uint32_t input, const weft_wire_tensor *empty,
+                               weft_wire_tensor *out_tensor, weft_wire_out *out);
 /* Composes the inputs of the batches, one part after the other, into a message of kind RUN.
  * `model`: all of the router's. `empty`: inputs of the joint program's parts without requests;
  * NULL: one batch of one model. The data stays with the requests. false: out of memory. */
 bool weft_batch__compose(const router_model *model, const router_batch *batch, uint32_t n_batch,
                          const weft_wire_tensor *empty, weft_wire_out *out);
 /* Copies a worker's outputs into the requests of the batch and sets their answers. */
-void weft_batch__give(const router_model *model, router_batch *batch,
-                      const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload);
+void weft_batch__give(router_model *model, router_batch *batch, const weft_wire_tensor *tensor,
+                      uint32_t n_tensor, const uint8_t *payload);
 /* Adds the times of an answered request to the statistics of its model, or of an app. */
 void weft_batch__count_times(weft_model_stats *stats, const weft_request *request);
 /* The same with a request that ends, `took_ns` after its arrival, whatever its answer. */
@@ -390,6 +442,7 @@ typedef struct router_worker {
     int64_t *most;                     /* by model: rows of a batch at most */
     router_joint *joint;               /* NULL: one model's own program, or its packed one */
     const weft_bundle_program *packed; /* of the model or its family; NULL: not packed */
+    const weft_bundle_program *heads;  /* whose heads the batches are for; NULL: not so */
     router_gain *gain;      /* by program of the bundle; NULL: it has no joint ones; owned */
     int64_t size;           /* of the run, for its measured time; 0: that is not needed */
     int64_t *places;        /* positions, starts and parts of the packed batch */
@@ -429,6 +482,22 @@ int64_t weft_gain__size(const router_model *model, const weft_request *request, 
 bool weft_gain__keeps_packed(const weft_router *router, router_worker *worker);
 bool weft_gain__keeps_joint(const weft_router *router, router_worker *worker,
                             const joint_part *part);
+/* The same for the batches of heads that it has. */
+bool weft_gain__keeps_heads(const weft_router *router, router_worker *worker);
+
+/* -- Heads (router_heads.c) ------------------------------------------------------------------- */
+
+/* The program with most heads, one of them the model, by which a batch of the model may run. NULL:
+ * none. */
+const weft_bundle_program *weft_heads__find(const weft_bundle *bundle, uint32_t model);
+/* Takes a batch of the model that must run, and requests to other heads of the program with equal
+ * inputs: a batch for each head. false: there are none, and nothing is taken. `model`: all of the
+ * router's. */
+bool weft_batch__take_heads(const weft_bundle_program *program, const joint_query *query,
+                            router_model *model, int64_t most, router_batch *batch);
+/* As weft_batch__compose. */
+bool weft_batch__compose_heads(const weft_bundle_program *program, const router_model *model,
+                               const router_batch *batch, weft_wire_out *out);
 
 /* The joint programs of a bundle. */
 typedef struct joint_set {
@@ -515,7 +584,7 @@ struct weft_router {
     router_worker *worker;
     uint32_t n_worker, worker_room; /* places in use at some time; all places */
     struct router_change *change;   /* NULL: the plan cannot change */
-    uint64_t next_id, restarts, joint_executions, joint_rows, packed_executions;
+    uint64_t next_id, restarts, joint_executions, joint_rows, packed_executions, heads_executions;
     uint64_t adapter_reads; /* times that a worker did not have an adapter in memory */
     uint64_t next_scan_ns, timeout_ns;
     uint32_t n_pending;   /* accepted, not answered */

@@ -371,12 +371,16 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
     WEFT_TRY(weft_joint__create(bundle, b->first, router->worker_room, &b->joints));
     for (uint32_t k = 0; k < n; k++) {
         router_model *m = &router->model[b->first + k];
-        int64_t largest = weft_batch__largest(weft_bundle_face(bundle, k));
-        *m = (router_model){.program = weft_bundle_face(bundle, k),
+        const weft_bundle_program *program = weft_bundle_face(bundle, k);
+        int64_t largest = weft_batch__largest(program);
+        *m = (router_model){.program = program,
                             .packed = weft_batch__find_packed(bundle, k, false),
                             .family = weft_batch__find_packed(bundle, k, true),
+                            .heads = weft_heads__find(bundle, k),
                             .bundle = b,
                             .live = router->live,
+                            .shares_equal = !router->options->compute_each &&
+                                            weft_equal__is_repeatable(bundle, program),
                             .largest_bucket = largest > 0 ? largest : 1};
         const char *version = as->version           ? as->version
                               : m->program->version ? m->program->version

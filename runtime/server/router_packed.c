@@ -142,21 +142,28 @@ static bool take_up(room *x, const weft_request *r)
     return true;
 }
 
-static void move(const weft_bundle_program *p, router_model *model, weft_request *r,
-                 router_batch *batch)
+static void move(const weft_bundle_program *p, router_model *model, equal_table *table,
+                 weft_request *r, router_batch *batch)
 {
     weft_batch__remove(model, r);
-    batch->request_rows[batch->n] = r->rows;
     batch->request_length[batch->n] = length_of(p, r);
-    batch->rows += r->rows;
+    weft_batch__add(batch, model, table, r);
     batch->padded_rows = batch->rows;
-    batch->request[batch->n++] = r;
+}
+
+static int64_t count_rows(const router_batch *batch)
+{
+    int64_t rows = 0;
+    for (uint32_t i = 0; i < batch->n; i++)
+        rows += batch->request_rows[i] * batch->request_length[i];
+    return rows;
 }
 
 bool weft_batch__take_packed(const weft_bundle_program *p, router_model *model, int64_t most,
                              router_batch *batch)
 {
     room x = {.p = p};
+    equal_table table = {0};
     int64_t first = model->head ? length_of(p, model->head) : 0;
     bool differ = false;
     for (const weft_request *r = model->head; r && x.sequences + r->rows <= most; r = r->next) {
@@ -165,8 +172,8 @@ bool weft_batch__take_packed(const weft_bundle_program *p, router_model *model, 
         differ = differ || length_of(p, r) != first;
     }
     for (uint32_t i = 0; differ && i < x.requests; i++)
-        move(p, model, model->head, batch);
-    batch->packed_rows = differ ? weft_batch__packed_bucket(p, x.rows) : 0;
+        move(p, model, &table, model->head, batch);
+    batch->packed_rows = differ ? weft_batch__packed_bucket(p, count_rows(batch)) : 0;
     return differ;
 }
 
@@ -192,6 +199,7 @@ bool weft_batch__take_family(const weft_bundle_program *p, const joint_query *q,
     uint32_t first = w->bundle->first, n_open = 0, must = p->n_part;
     bool open[JOINT_PARTS_MAX] = {false};
     room x = {.p = p};
+    equal_table table = {0};
     if (p->n_part > JOINT_PARTS_MAX)
         return false;
     for (uint32_t k = 0; k < p->n_part; k++) {
@@ -207,13 +215,16 @@ bool weft_batch__take_family(const weft_bundle_program *p, const joint_query *q,
     for (uint32_t k = must; k < p->n_part; k = first_part(p, first, model, open, q->now_ns)) {
         router_model *m = &model[batch[k].model];
         weft_request *r = m->head;
-        if (batch[k].rows + r->rows > w->most[batch[k].model] || !take_up(&x, r)) {
+        bool full = batch[k].n == BATCH_REQUESTS_MAX;
+        bool is_equal = weft_batch__find_equal(&batch[k], m, &table, m->program, r) != NULL;
+        if (!is_equal &&
+            (full || batch[k].rows + r->rows > w->most[batch[k].model] || !take_up(&x, r))) {
             open[k] = false;
             if (k == must && x.requests == 0)
                 return false; /* it runs by itself */
             continue;
         }
-        move(p, m, r, &batch[k]);
+        move(p, m, &table, r, &batch[k]);
     }
     for (uint32_t k = 0; k < p->n_part; k++)
         batch[k].packed_rows = weft_batch__packed_bucket(p, x.rows);
@@ -246,7 +257,8 @@ static void compose_input(const weft_bundle_program *p, const router_batch *b, u
     for (uint32_t k = 0; k < p->n_part; k++)
         for (uint32_t j = 0; j < b[k].n; j++) {
             const weft_tensor *in = &b[k].request[j]->in[i];
-            weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
+            if (!b[k].is_equal[j])
+                weft_wire__add_chunk(out, in->data, weft_tensor_bytes(in));
             at += b[k].request_rows[j] * (tokens ? b[k].request_length[j] : 1);
         }
     for (; at < all; at += own)
@@ -362,7 +374,7 @@ typedef struct packed_answer {
     const weft_bundle_program *p;
     const weft_wire_tensor *tensor;
     const uint8_t *payload;
-    int64_t row, sequence; /* of the next request */
+    int64_t row, sequence; /* of the request */
 } packed_answer;
 
 static const uint8_t *find_data(const packed_answer *a, uint32_t output)
@@ -378,7 +390,7 @@ static size_t own_bytes(const packed_answer *a, const router_batch *b, uint32_t 
 {
     bool tokens = has_tokens(a->p, &a->p->output[output]);
     size_t row = bytes_of(&a->tensor[output]) / (size_t)all_rows(a->p, b, output);
-    return row * (size_t)(b->request_rows[j] * (tokens ? b->request_length[j] : 1));
+    return row * (size_t)(b->request[j]->rows * (tokens ? b->request_length[j] : 1));
 }
 
 static void give_output(const packed_answer *a, const router_batch *b, uint32_t j, uint32_t output,
@@ -389,7 +401,7 @@ static void give_output(const packed_answer *a, const router_batch *b, uint32_t 
     size_t row = bytes_of(t) / (size_t)all_rows(a->p, b, output);
     *out = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = data};
     memcpy(out->dim, t->dim, sizeof t->dim);
-    out->dim[0] = b->request_rows[j];
+    out->dim[0] = b->request[j]->rows;
     if (tokens)
         out->dim[1] = b->request_length[j];
     memcpy(data, find_data(a, output) + row * (size_t)(tokens ? a->row : a->sequence),
@@ -430,16 +442,21 @@ void weft_batch__give_packed(const weft_bundle_program *p, router_batch *b,
 {
     packed_answer a = {.p = p, .tensor = tensor, .payload = payload};
     bool ok = n_tensor == p->n_output;
+    int64_t row = 0, sequence = 0; /* behind the request */
     for (uint32_t k = 0, first = 0; k < p->n_part; first += p->part[k++].n_out)
         for (uint32_t j = 0; j < b[k].n; j++) {
             weft_request *r = b[k].request[j];
+            if (!b[k].is_equal[j]) { /* else it has those of the one before */
+                a.row = row;
+                a.sequence = sequence;
+            }
+            row += b[k].request_rows[j] * b[k].request_length[j];
+            sequence += b[k].request_rows[j];
             if (r) {
                 r->answer = WEFT_ANSWER_OK;
                 if (!ok || !give_one(&a, &b[k], j, first, p->part[k].n_out))
                     weft_request__set_answer(r, WEFT_ANSWER_INTERNAL,
                                              "the worker's answer does not fit");
             }
-            a.row += b[k].request_rows[j] * b[k].request_length[j];
-            a.sequence += b[k].request_rows[j];
         }
 }

@@ -140,6 +140,11 @@ static weft_err allocate_worker(const weft_router *router, const weft_bundle *b,
 {
     uint32_t parts = 1, inputs = 0;
     size_t places = 0;
+    bool measures = b->n_joint > 0;
+    for (uint32_t i = 0; i < b->n_program; i++) {
+        parts = b->program[i].n_head > parts ? b->program[i].n_head : parts;
+        measures = measures || b->program[i].n_head > 0;
+    }
     for (uint32_t i = 0; i < b->n_joint; i++) {
         const weft_bundle_program *p = &b->program[b->n_program + i];
         parts = p->n_part > parts ? p->n_part : parts;
@@ -154,10 +159,10 @@ static weft_err allocate_worker(const weft_router *router, const weft_bundle *b,
     w->ahead = calloc(parts, sizeof *w->ahead);
     w->prepare_in = calloc((size_t)inputs + 1, sizeof *w->prepare_in);
     w->places = calloc(places + 1, sizeof *w->places);
-    if (b->n_joint > 0)
+    if (measures)
         w->gain = calloc((size_t)b->n_program + b->n_joint, sizeof *w->gain);
     bool ok = w->serves && w->most && w->part && w->answered && w->ahead && w->prepare_in &&
-              w->places && (w->gain || b->n_joint == 0);
+              w->places && (w->gain || !measures);
     return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 

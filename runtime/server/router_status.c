@@ -127,6 +127,11 @@ uint64_t weft_router__packed_executions(const weft_router *router)
     return router->packed_executions;
 }
 
+uint64_t weft_router__heads_executions(const weft_router *router)
+{
+    return router->heads_executions;
+}
+
 bool weft_router__together(const weft_router *router, uint32_t i, weft_together *out)
 {
     for (uint32_t k = 0; k < router->n_worker; k++) {

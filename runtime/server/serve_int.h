@@ -389,6 +389,8 @@ typedef struct weft_request {
     uint64_t adapter_at; /* number of the adapter, see weft_session_adapt; 0: none */
     struct weft_live_adapter *live; /* with a reference; NULL: none, or one of the bundle */
     uint32_t attempts;              /* workers that died or failed while running it */
+    uint64_t sample, content; /* hashes of the inputs (equal_inputs.c), where they are known */
+    bool is_sampled, is_hashed;
     bool queued;
     bool ending; /* its answer is set, and `done` is called next */
     bool moved;  /* taken from a worker that was slow or did not answer */
@@ -440,6 +442,7 @@ typedef struct weft_model_stats {
     weft_duration success, fail, queue, compute_input, compute_infer, compute_output;
     uint64_t rejected; /* of `fail`: queue full, would be late, draining, or deadline passed */
     uint64_t refused, dropped;       /* of `rejected`: would be late, on arrival and in the queue */
+    uint64_t equal;                  /* requests that ran as rows of another one */
     uint64_t pending;                /* requests accepted and not yet answered */
     weft_histogram duration, queued; /* of `success`: from arrival to answer; in the queue */
     weft_batch_stat batch[WEFT_BATCH_STATS_MAX]; /* ascending; further sizes are not counted */
@@ -564,6 +567,7 @@ uint64_t weft_router__restarts(const weft_router *router);
 uint64_t weft_router__joint_executions(const weft_router *router);
 uint64_t weft_router__joint_rows(const weft_router *router);
 uint64_t weft_router__packed_executions(const weft_router *router);
+uint64_t weft_router__heads_executions(const weft_router *router);
 /* What the times of a program that runs several models or lengths at once decided, on a worker
  * (router_gain.c). */
 typedef struct weft_together {

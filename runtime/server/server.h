@@ -134,6 +134,7 @@ typedef struct weft_serve_options {
     uint64_t worker_memory;     /* bytes that a worker without a GPU may allocate, or below */
     weft_admission_mode admission;
     bool always_together; /* requests of several models or lengths, whatever the measured times */
+    bool compute_each;    /* also requests whose inputs are equal */
     double max_queue_delay_us; /* time that a batch may wait for more requests; 0: none */
     double request_timeout_s;  /* 0: 30 */
     double drain_timeout_s;    /* 0: 30 */

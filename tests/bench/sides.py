@@ -88,7 +88,7 @@ class Server:
             port = s.getsockname()[1]
         cpus = sorted(os.sched_getaffinity(0))[:threads]
         self.process = subprocess.Popen(
-            ["taskset", "-c", ",".join(map(str, cpus)), weft, "serve", bundle, "--http", str(port)],
+            ["taskset", "-c", ",".join(map(str, cpus)), weft, "serve", bundle, "--compute-each", "--http", str(port)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         name = os.path.basename(bundle)[:-5]
         header, body = [], b""

@@ -43,14 +43,19 @@ static void begin(subject *s, uint32_t seed)
     memset(s, 0, sizeof *s);
     s->seed = seed;
     bool batched = pick(s, 8) != 0;
+    static const weft_bundle_port input[] = {{"a", 1}, {"c", 2}};
     s->program = (weft_bundle_program){.name = "m",
                                        .n_symbol = 2,
+                                       .input = input,
                                        .n_input = 2,
                                        .n_output = 3,
                                        .batch_symbol = batched ? 0 : UINT32_MAX,
                                        .bucket = s->bucket,
                                        .n_bucket = pick(s, BUCKETS_MAX + 1)};
-    s->model = (router_model){.program = &s->program, .largest_bucket = 1};
+    s->model = (router_model){.program = &s->program,
+                              .largest_bucket = 1,
+                              .shares_equal = pick(s, 2) != 0,
+                              .row_bytes = 1};
     for (uint32_t i = 0; i < s->program.n_bucket; i++) {
         s->bucket_rows[i] = 1 + pick(s, pick(s, 2) ? 4 : 20);
         s->bucket[i].symbol = &s->bucket_rows[i];
@@ -74,6 +79,31 @@ static void end(subject *s)
     close(s->peer);
 }
 
+/* The inputs of one of the last requests, or of one that differs in an element. */
+static void repeat_inputs(subject *s, weft_request *r)
+{
+    const weft_request *old = s->request[s->n_request - 1 - pick(s, s->n_request < 4 ? 1 : 4)];
+    for (uint32_t i = 0; i < 2; i++) {
+        size_t len = weft_tensor_bytes(&old->in[i]);
+        free(r->in[i].data);
+        r->in[i] = old->in[i];
+        r->in[i].data = malloc(len + 1);
+        memcpy(r->in[i].data, old->in[i].data, len);
+        if (len > 0 && pick(s, 6) == 0)
+            ((int32_t *)r->in[i].data)[pick(s, (uint32_t)len / 4)] ^= 1;
+    }
+    r->rows = old->rows;
+}
+
+static bool has_equal_inputs(const weft_request *a, const weft_request *b)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        if (memcmp(a->in[i].dim, b->in[i].dim, sizeof a->in[i].dim) != 0 ||
+            memcmp(a->in[i].data, b->in[i].data, weft_tensor_bytes(&a->in[i])) != 0)
+            return false;
+    return true;
+}
+
 static void add_request(subject *s)
 {
     weft_request *r =
@@ -90,28 +120,50 @@ static void add_request(subject *s)
     r->in[0] = (weft_tensor){.dtype = WEFT_DTYPE_I32, .rank = 2, .dim = {rows, width}, .data = a};
     r->in[1] = (weft_tensor){.dtype = WEFT_DTYPE_I32, .rank = 1, .dim = {rows}, .data = c};
     r->rows = batched ? rows : 1;
+    if (s->n_request > 0 && pick(s, 2))
+        repeat_inputs(s, r);
     r->arrived_ns = s->n_request;
     r->attempts = pick(s, 10) == 0;
     s->request[s->n_request++] = r;
     weft_batch__push(&s->model, r);
 }
 
+/* Behind one with equal inputs that arrived before it; and no other one has them. */
+static void check_equal(const subject *s, uint32_t i)
+{
+    const router_batch *b = &s->batch;
+    const weft_request *r = b->request[i];
+    if (b->is_equal[i]) {
+        assert_true(s->model.shares_equal && i > 0 && r->attempts == 0);
+        assert_true(has_equal_inputs(r, b->request[i - 1]));
+        assert_int_equal(b->request_row[i], b->request_row[i - 1]);
+        assert_true(r->arrived_ns > b->request[i - 1]->arrived_ns);
+    }
+    for (uint32_t k = 0; k < i && !b->is_equal[i] && s->model.shares_equal; k++)
+        assert_false(has_equal_inputs(r, b->request[k]));
+}
+
 static void check_batch(const subject *s, const weft_request *oldest)
 {
     const router_batch *b = &s->batch;
+    uint64_t before_ns = 0;
     int64_t rows = 0, least = 0;
     assert_true(b->n > 0 && b->n <= BATCH_REQUESTS_MAX);
     assert_ptr_equal(b->request[0], oldest);
     for (uint32_t i = 0; i < b->n; i++) {
         const weft_request *r = b->request[i];
-        rows += r->rows;
+        bool own = !b->is_equal[i];
+        rows += own ? r->rows : 0;
         assert_false(r->queued);
-        assert_true(i == 0 || r->arrived_ns > b->request[i - 1]->arrived_ns);
-        assert_true(b->n == 1 || (s->program.batch_symbol == 0 && r->attempts == 0 && r->rows > 0));
+        assert_true(i == 0 || !own || r->arrived_ns > before_ns);
+        before_ns = own ? r->arrived_ns : before_ns;
+        assert_true(b->n == 1 || (r->attempts == 0 && r->rows > 0));
+        assert_true(i == 0 || !own || s->program.batch_symbol == 0);
+        check_equal(s, i);
         assert_int_equal(r->in[0].dim[1], oldest->in[0].dim[1]);
     }
     assert_int_equal(b->rows, rows);
-    assert_true(b->n == 1 || rows <= s->model.largest_bucket);
+    assert_true(rows == oldest->rows || rows <= s->model.largest_bucket);
     if (b->padded_rows == rows)
         return;
     /* Padded to the smallest bucket that holds all rows. */

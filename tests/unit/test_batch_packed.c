@@ -58,7 +58,7 @@ static subject *begin(void)
     s->batch.packed_rows = ROWS;
     for (uint32_t i = 0; i < 2; i++) {
         s->batch.request[i] = &s->request[i];
-        s->batch.request_rows[i] = rows[i];
+        s->request[i].rows = s->batch.request_rows[i] = rows[i];
         s->batch.request_length[i] = length[i];
         s->request[i].out = s->out[i];
     }

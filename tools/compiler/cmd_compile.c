@@ -334,6 +334,14 @@ static weft_err profile_gpu_apart(const options *o, const weft_tool_sources *sou
     return err;
 }
 
+static const char *const *list_heads(const weft_set_model *model, weft_arena *arena)
+{
+    const char **name = weft_arena_array(arena, model->n_head, sizeof *name);
+    for (size_t i = 0; i < model->n_head; i++)
+        name[i] = model->head[i]->name;
+    return name;
+}
+
 /* Collects SLO, rate and profile of each graph, on CPUs and on the device of --gpu, and its host
  * cost, which cannot be estimated, from its recorded profile. The bundle must not depend on the
  * machine that makes it: CPU slices have one, two and four cores, whatever this machine has. */
@@ -351,6 +359,10 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
                                           .slo_us = model->slo_us,
                                           .rate_per_s = model->rate_per_s,
                                           .admit_by_slo = model->admit_by_slo};
+        if (model && model->n_head) {
+            out[i].head = list_heads(model, arena);
+            out[i].n_head = model->n_head;
+        }
         weft_profile recorded = {0};
         if (tells_host_cost(sources, model))
             WEFT_TRY(

@@ -97,7 +97,7 @@ with open("set.yaml", "w") as f:
 subprocess.run([WEFT, "compile", "set.yaml", "-o", "models.weft"], check=True)
 x = np.random.default_rng(3).normal(0, 1, (1, 1, 56, 56)).astype("f4")
 
-with Server("--slices", "1") as server:
+with Server("--slices", "1", "--compute-each") as server:
     wants = {}
     for name in ("slow", "calm"):
         for _ in range(3):  # the first run prepares
@@ -132,7 +132,7 @@ with Server("--slices", "1") as server:
     askers = ask_all(server, min(2 * capacity, 200), 1, "calm", x, wants["calm"])
     assert all(a.status == 200 for a in askers), "a request without a promise was refused"
 
-with Server("--slices", "1", "--admission", "none") as server:
+with Server("--slices", "1", "--compute-each", "--admission", "none") as server:
     askers = ask_all(server, min(2 * capacity, 200), 1, "slow", x, wants["slow"])
     assert all(a.status == 200 for a in askers)
 print("ok")
