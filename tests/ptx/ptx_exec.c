@@ -295,6 +295,15 @@ static void bits(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
             sum += (sa ? extend(a, 1) : (int64_t)a) * (sb ? extend(b, 1) : (int64_t)b);
         } d[l] = low((uint64_t)sum, 4));
         break;
+    /* Two halves of x by two bytes of y: the lower ones, or the upper ones. */
+    case PTX_dp2a:
+        LANES(int64_t sum = extend(z[l], 4); for (unsigned k = 0; k < 2; k++) {
+            bool sa = i->types[0] == PTX_s32, sb = i->type == PTX_s32;
+            uint64_t a = x[l] >> 16 * k & 0xffff;
+            uint64_t b = y[l] >> 8 * (k + (ptx_has(i, PTX_F_hi) ? 2 : 0)) & 0xff;
+            sum += (sa ? extend(a, 2) : (int64_t)a) * (sb ? extend(b, 1) : (int64_t)b);
+        } d[l] = low((uint64_t)sum, 4));
+        break;
     default:
         unknown(s, i);
     }
@@ -697,7 +706,13 @@ static void shuffle(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
 static void vote(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
 {
     uint32_t on = 0;
-    const uint64_t *p = row(w, i->a[1]);
+    const uint64_t *p = row(w, i->a[1]), *members = row(w, i->a[2]);
+    for (unsigned l = 0; l < PTX_LANES; l++)
+        if (mask >> l & 1 && (uint32_t)members[l] != mask) {
+            ptx_fail(s, (int)(w->first_thread + l), "lanes %08x of the warp for the mask %08x",
+                     mask, (uint32_t)members[l]);
+            return;
+        }
     LANES(on |= (uint32_t)((p[l] & 1) != i->negated[1]) << l);
     if (ptx_has(i, PTX_F_ballot))
         LANES(row(w, i->a[0])[l] = on);
@@ -855,6 +870,7 @@ void ptx_execute(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask)
     case PTX_shf:
     case PTX_lop3:
     case PTX_dp4a:
+    case PTX_dp2a:
         bits(s, w, i, mask);
         break;
     case PTX_shfl:

@@ -135,7 +135,8 @@ typedef struct ptx_warp {
     bool together; /* all lanes that are ready are at `at`; pc[] is not kept */
     int at, pc[PTX_LANES];
     uint32_t live, at_barrier;
-    uint32_t carry; /* a lane's carry flag */
+    uint32_t waiting, named[PTX_LANES]; /* at an instruction for the lanes that it names */
+    uint32_t carry;                     /* a lane's carry flag */
     unsigned first_thread;
     unsigned char *local; /* [lane][bytes] */
 } ptx_warp;

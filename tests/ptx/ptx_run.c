@@ -1,6 +1,7 @@
 /* Runs a launch: blocks in a random order, the warps of a block in bursts of random length. Lanes
  * of a warp that parted go on at the least instruction first, so that they meet again where the
- * code does. */
+ * code does. Lanes at an instruction of several lanes wait there for the others that it names: code
+ * where they meet can stand before code that some of them still execute. */
 #include "tests/ptx/ptx_int.h"
 
 #include <stdio.h>
@@ -38,7 +39,7 @@ static void start_warp(ptx_state *s, ptx_warp *w)
     const ptx_kernel *k = s->k;
     unsigned left = s->launch->threads - w->first_thread;
     w->live = left >= PTX_LANES ? ~0u : (1u << left) - 1;
-    w->at_barrier = 0;
+    w->at_barrier = w->waiting = 0;
     w->together = true;
     w->at = 0;
     for (unsigned i = 0; i < k->n_reg; i++)
@@ -60,13 +61,15 @@ static uint32_t choose_lanes(ptx_warp *w, int *pc)
     *pc = w->at;
     if (w->together)
         return ready;
+    uint32_t awake = ready & ~w->waiting;
+    awake = awake ? awake : ready;
     for (unsigned l = 0; l < PTX_LANES; l++)
-        if (ready >> l & 1 && w->pc[l] < least)
+        if (awake >> l & 1 && w->pc[l] < least)
             least = w->pc[l];
     for (unsigned l = 0; l < PTX_LANES; l++)
         mask |= (uint32_t)(ready >> l & 1 && w->pc[l] == least) << l;
     *pc = w->at = least;
-    w->together = mask == ready;
+    w->together = mask == ready && !w->waiting;
     return mask;
 }
 
@@ -96,6 +99,57 @@ static uint32_t guarded(const ptx_warp *w, const ptx_insn *i, uint32_t mask)
     return mask & on;
 }
 
+/* The lanes that execute an instruction together; 0: each lane for itself. */
+static uint32_t named_lanes(const ptx_warp *w, const ptx_insn *i, uint32_t on)
+{
+    uint32_t named = 0;
+    switch (i->op) {
+    case PTX_bar:
+    case PTX_barrier:
+    case PTX_mma:
+    case PTX_ldmatrix:
+        return w->live;
+    case PTX_shfl:
+    case PTX_vote:
+        for (unsigned l = 0; l < PTX_LANES; l++)
+            if (on >> l & 1)
+                named |= (uint32_t)w->reg[(size_t)i->a[i->n - 1] * PTX_LANES + l];
+        return named;
+    default:
+        return 0;
+    }
+}
+
+/* Whether the lanes `mask` wait at instruction `pc` for others that can still come. */
+static bool wait_for_others(ptx_warp *w, const ptx_insn *i, uint32_t mask, int pc)
+{
+    uint32_t named = named_lanes(w, i, mask);
+    uint32_t awake = w->live & ~w->at_barrier & ~w->waiting & ~mask;
+    if (!(named & awake & ~mask)) {
+        w->waiting &= ~mask;
+        return false;
+    }
+    for (unsigned l = 0; l < PTX_LANES; l++)
+        if (mask >> l & 1) {
+            w->pc[l] = pc;
+            w->named[l] = named;
+        }
+    w->waiting |= mask;
+    return true;
+}
+
+/* Lanes end, which others may wait for. */
+static void end_lanes(ptx_state *s, ptx_warp *w, uint32_t mask)
+{
+    for (unsigned l = 0; l < PTX_LANES; l++)
+        if (w->waiting >> l & 1 && w->named[l] & mask) {
+            ptx_fail(s, (int)(w->first_thread + l),
+                     "lanes %08x of the warp end, for which it waits", mask & w->named[l]);
+            return;
+        }
+    w->live &= ~mask;
+}
+
 static void call_function(ptx_state *s, ptx_warp *w, const ptx_insn *i, uint32_t mask);
 
 static void step(ptx_state *s, ptx_warp *w)
@@ -104,12 +158,14 @@ static void step(ptx_state *s, ptx_warp *w)
     s->frame = w;
     uint32_t mask = choose_lanes(w, &pc);
     if (pc >= (int)s->k->n_insn) {
-        w->live &= ~mask;
+        end_lanes(s, w, mask);
         return;
     }
     const ptx_insn *i = &s->k->insn[pc];
     uint32_t on = guarded(w, i, mask);
     s->insn = i;
+    if (on == mask && wait_for_others(w, i, mask, pc))
+        return;
     s->m->count.instructions++;
     set_pc(w, mask, pc + 1);
     switch (i->op) {
@@ -118,7 +174,7 @@ static void step(ptx_state *s, ptx_warp *w)
         break;
     case PTX_ret:
     case PTX_exit:
-        w->live &= ~on;
+        end_lanes(s, w, on);
         break;
     case PTX_bar:
     case PTX_barrier:

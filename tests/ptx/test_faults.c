@@ -94,6 +94,57 @@ static void test_faults__right_programs_run(void **state)
         assert_int_equal(y[i], x[i ^ 32]);
 }
 
+/* Lanes 0 to 7 meet the others at an instruction that stands before the code of these. */
+static void test_faults__lanes_wait_for_each_other(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 64; i++)
+        x[i] = 1000 - 7 * i;
+    static const char meet[] =
+        " setp.lt.u32 %%p1, %%r1, 8;\n mov.u32 %%r7, %%r2;\n bra.uni PARTS;\n"
+        "MEET:\n%s bra.uni DONE;\nPARTS:\n @%%p1 bra MEET;\n"
+        " add.s32 %%r7, %%r7, 1;\n%s bra.uni MEET;\nDONE:\n";
+    char body[1000];
+    snprintf(body, sizeof body, meet, " shfl.sync.bfly.b32 %r3|%p2, %r7, 31, 31, -1;\n", "");
+    assert_null(run(body, 32, 1));
+    for (uint32_t i = 0; i < 32; i++)
+        assert_int_equal(y[i], x[31 - i] + (31 - i >= 8));
+    snprintf(body, sizeof body, meet,
+             " mov.u32 %r3, 1;\n vote.sync.all.pred %p2, %p1, -1;\n"
+             " bar.sync 0;\n bar.warp.sync -1;\n @%p2 mov.u32 %r3, 0;\n",
+             "");
+    assert_null(run(body, 32, 1));
+    /* The others end, or meet elsewhere. */
+    static const char *const fault[] = {" ret;\n",
+                                        " shfl.sync.bfly.b32 %r3|%p2, %r7, 31, 31, -1;\n"};
+    for (size_t i = 0; i < sizeof fault / sizeof *fault; i++) {
+        snprintf(body, sizeof body, meet, " shfl.sync.bfly.b32 %r3|%p2, %r7, 31, 31, -1;\n",
+                 fault[i]);
+        expect(body, 32, 1, "of the warp");
+        snprintf(body, sizeof body, meet, " mov.u32 %r3, 1;\n bar.sync 0;\n", fault[i]);
+        expect(body, 32, 1, "of the warp");
+    }
+}
+
+/* Pairs of 16 bits by pairs of bytes, of both signs. */
+static void test_faults__products_of_halves_and_bytes(void **state)
+{
+    (void)state;
+    x[0] = 0xfffe0003;
+    assert_null(run(" mov.u32 %r6, 0x80ff7f02;\n mov.u32 %r7, 10;\n"
+                    " dp2a.lo.s32.s32 %r3, %r2, %r6, %r7;\n",
+                    1, 1));
+    assert_int_equal((int32_t)y[0], 10 + 3 * 2 - 2 * 127);
+    assert_null(run(" mov.u32 %r6, 0x80ff7f02;\n mov.u32 %r7, 10;\n"
+                    " dp2a.hi.s32.s32 %r3, %r2, %r6, %r7;\n",
+                    1, 1));
+    assert_int_equal((int32_t)y[0], 10 + 3 * -1 - 2 * -128);
+    assert_null(run(" mov.u32 %r6, 0x80ff7f02;\n mov.u32 %r7, 10;\n"
+                    " dp2a.hi.u32.u32 %r3, %r2, %r6, %r7;\n",
+                    1, 1));
+    assert_int_equal(y[0], 10 + 3 * 255 + 0xfffe * 128);
+}
+
 static void test_faults__memory(void **state)
 {
     (void)state;
@@ -191,6 +242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faults__right_programs_run),
+        cmocka_unit_test(test_faults__lanes_wait_for_each_other),
+        cmocka_unit_test(test_faults__products_of_halves_and_bytes),
         cmocka_unit_test(test_faults__memory),
         cmocka_unit_test(test_faults__races),
         cmocka_unit_test(test_faults__asynchronous_copies),
