@@ -3,8 +3,9 @@
  * architecture of the target, and to PTX of the newest one, for architectures that come later.
  *
  * Launches are recorded into a graph before they run, so a node whose shape depends on data is
- * refused here. Views need no commands. Slices and concatenations get commands that the runtime
- * skips where the result and the operand share memory. */
+ * refused here. Branches and loops have no commands: the host runs their bodies, programs of their
+ * own, between two graphs. Views need no commands either. Slices and concatenations get commands
+ * that the runtime skips where the result and the operand share memory. */
 #include "codegen/cuda/gen_int.h"
 
 #include "base/sm_limits.h"
@@ -26,12 +27,7 @@ static bool supports(const weft_module *m, weft_node n, const char **why)
         *why = "the operator should have been lowered before this stage";
         return false;
     }
-    if (op->traits & WEFT_T_BODY) {
-        *why = "branches and loops run on CPUs only; a condition that sizes or inputs decide is "
-               "removed if `dims:` or `values:` of a set file fix them";
-        return false;
-    }
-    if (!(op->traits & WEFT_T_VIEW) && !emitters[op->cuda]) {
+    if (!(op->traits & (WEFT_T_VIEW | WEFT_T_BODY)) && !emitters[op->cuda]) {
         *why = "no CUDA kernel for the operator; compile with --target cpu";
         return false;
     }
@@ -113,7 +109,8 @@ static weft_err check_value(weft_cuda *cu, const char *what, uint32_t i, const w
     if (has_data_dim(cu->code->m, t))
         return weft_cuda__unsup(cu,
                                 "only running tells the shape of %s %u; launches on a GPU are "
-                                "planned before",
+                                "planned before: fix sizes by `dims:` or `values:` of a set file, "
+                                "or compile with --target cpu",
                                 what, i);
     if (weft_dtype_is_narrow((weft_dtype)t->dtype))
         return weft_cuda__unsup(cu,
@@ -158,7 +155,9 @@ static weft_err check_node(weft_cuda *cu, weft_node n)
         for (uint32_t k = 0; attrs.at[i].kind == WEFT_KIND_DIMS && k < attrs.at[i].n; k++)
             if (weft_dim_is_data(weft_module_dims(m), attrs.at[i].u.dims[k]))
                 return weft_cuda__unsup(
-                    cu, "only running tells `%s`; launches on a GPU are planned before",
+                    cu,
+                    "only running tells `%s`; launches on a GPU are planned before: fix sizes by "
+                    "`dims:` or `values:` of a set file, or compile with --target cpu",
                     weft_attr_key_name((weft_attr_key)attrs.at[i].key));
     return WEFT_ERR_OK;
 }

@@ -10,8 +10,9 @@
  * the range of the narrow type become its largest number (a mask of -3.4e38 must not become
  * infinity: rows that are masked completely would be NaN). Kernels read and write the narrow type
  * and compute in f32. An operator whose inference refuses narrow operands keeps f32, between casts;
- * so does a cast from f32 to another type, because the value may be an index, and an operator that
- * has bytes among its operands or results: its scales are not rounded. Runs only with --precision.
+ * so does a cast from f32 to another type, because the value may be an index, an operator that has
+ * bytes among its operands or results (its scales are not rounded), and one that runs other graphs:
+ * their inputs and outputs keep their types, too. Runs only with --precision.
  * O(nodes + bytes of weights). */
 #include "passes/retype.h"
 
@@ -82,9 +83,11 @@ static weft_val as_half(lowering *l, weft_node user, weft_val v)
                                                          : cast_to(l, user, v, l->half);
 }
 
-/* Whether a value of bytes goes in or out: quantised operators. */
-static bool has_bytes(const lowering *l, weft_node n)
+/* Whether a value of bytes goes in or out, as in quantised operators, or other graphs are run. */
+static bool keeps_types(const lowering *l, weft_node n)
 {
+    if (weft_node_opdef(l->m, n)->traits & WEFT_T_BODY)
+        return true;
     uint32_t n_in = weft_node_in_count(l->m, n), n_out = weft_node_out_count(l->m, n);
     for (uint32_t i = 0; i < n_in + n_out; i++) {
         weft_val v = i < n_in ? weft_node_in(l->m, n, i) : weft_node_out(l->m, n, i - n_in);
@@ -113,7 +116,7 @@ static void lower_node(lowering *l, weft_node n)
     uint32_t n_in = weft_node_in_count(l->m, n);
     if (is_cast && to != WEFT_DTYPE_F32)
         return;
-    if (!is_cast && has_bytes(l, n)) {
+    if (!is_cast && keeps_types(l, n)) {
         widen(l, n);
         return;
     }

@@ -348,6 +348,8 @@ static weft_err run_body(weft_session *s, const weft_tensor *in, weft_diag *diag
     WEFT_TRY(weft_bundle_bind_body(s->program, s->known, in, s->program->n_input, s->symbol, diag));
     WEFT_TRY(weft_specialisation__get(s, s->symbol, diag, &spec));
     WEFT_TRY(weft_specialisation__bind(s, spec, diag));
+    if (s->engine->driver->device_ops)
+        return weft_session__run_device(s, spec, in, diag, out);
     WEFT_TRY(take_inputs(s, spec, in, diag));
     WEFT_TRY(run_launches(s, spec, diag));
     give_outputs(s, spec, out);
@@ -361,6 +363,8 @@ static weft_err ready_body(weft_session *s)
     weft_err err = weft_specialisation__get(s, s->symbol, NULL, &spec);
     if (err == WEFT_ERR_OK && !s->engine->count)
         err = weft_specialisation__bind(s, spec, NULL);
+    if (err == WEFT_ERR_OK && !s->engine->count && s->engine->driver->device_ops)
+        err = weft_specialisation__record_graph(s, spec, NULL);
     if (err == WEFT_ERR_OK)
         err = weft_nested__ready(s, spec);
     return err == WEFT_ERR_NOMEM ? err : WEFT_ERR_OK;

@@ -67,6 +67,15 @@ typedef struct weft_specialisation_patch {
     uint32_t input;
 } weft_specialisation_patch;
 
+/* Launches of a device that are one graph, and the launch with bodies that follows them. */
+typedef struct weft_specialisation_part {
+    weft_bound_list bound;
+    void *graph;
+    uint32_t body;  /* UINT32_MAX: none */
+    uint64_t *host; /* per operand and result of the body: offset in host memory */
+    void **arg;     /* and their addresses there */
+} weft_specialisation_part;
+
 typedef struct weft_specialisation {
     int64_t *symbol;
     weft_arena *arena;                /* owns everything below */
@@ -79,14 +88,14 @@ typedef struct weft_specialisation {
     uint64_t *copy; /* per output: offset + 1 of its copy in the session's memory; 0: no copy */
     /* For devices with memory of their own (session_device.c). Inputs are contiguous in the
      * session's memory and, in the same order, in host memory; outputs follow the inputs in host
-     * memory. */
+     * memory, and operands and results of bodies follow the outputs. */
     uint64_t input_offset, input_bytes;
-    uint64_t *input_at;  /* per input: offset from the first input */
-    uint64_t *output_at; /* per output: offset in host memory */
-    uint64_t host_bytes;
-    weft_bound_list bound;
-    void *graph;
-    const char *graph_base; /* the memory that the graph's addresses point into; NULL: no graph */
+    uint64_t *input_at;              /* per input: offset from the first input */
+    uint64_t *output_at;             /* per output: offset in host memory */
+    uint64_t host_bytes, body_bytes; /* body_bytes: of them, for the bodies */
+    weft_specialisation_part *part;
+    uint32_t n_part;
+    const char *graph_base; /* the memory that the graphs' addresses point into; NULL: no graph */
     uint64_t bytes;         /* of all blocks below: the arena's size */
     uint64_t arena_bytes;   /* of the values, without scratch memory */
     bool planned;           /* the bundle's offsets are used */
@@ -203,6 +212,10 @@ WEFT_MUST_USE weft_err weft_launch__check_types(const weft_prep *prep, weft_aren
 WEFT_MUST_USE weft_err weft_session__open_device(weft_session *s, weft_diag *diag);
 void weft_session__close_device(weft_session *s);
 void weft_specialisation__place_device(weft_session *s, weft_specialisation *spec);
+/* Frees the graphs, or gives them to `heir`, a specialisation of the same program, which updates
+ * them. */
+void weft_specialisation__free_graphs(weft_session *s, weft_specialisation *spec);
+void weft_specialisation__give_graphs(weft_specialisation *spec, weft_specialisation *heir);
 WEFT_MUST_USE weft_err weft_specialisation__record_graph(weft_session *s, weft_specialisation *spec,
                                                          weft_diag *diag);
 WEFT_MUST_USE weft_err weft_session__run_device(weft_session *s, weft_specialisation *spec,

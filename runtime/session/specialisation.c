@@ -197,16 +197,11 @@ static weft_err place_values(build *b)
                                    "output %u of the program is not valid", i);
     }
     find_places(b, launch);
-    for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++) {
-        if (weft_op_get(p->launch[i].op)->traits & WEFT_T_BODY)
-            return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
-                                   "%s: branches and loops run on CPUs only",
-                                   weft_op_get(p->launch[i].op)->name);
+    for (uint32_t i = 0; b->s->engine->driver->device_ops && i < p->n_launch; i++)
         if (b->spec->launch[i].dynamic)
             return weft_diag_error(b->diag, WEFT_ERR_UNSUP, launch_where(&p->launch[i]),
                                    "%s: a dynamic shape is supported on CPUs only",
                                    weft_op_get(p->launch[i].op)->name);
-    }
     return WEFT_ERR_OK;
 }
 
@@ -449,8 +444,7 @@ void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
 {
     if (!spec)
         return;
-    if (spec->graph)
-        s->engine->driver->device_ops->free_graph(s->engine, spec->graph);
+    weft_specialisation__free_graphs(s, spec);
     for (uint32_t i = 0; spec->launch && i < s->program->n_launch; i++)
         drop_launch(&spec->launch[i]);
     weft_arena_destroy(spec->arena);
@@ -538,10 +532,8 @@ weft_err weft_specialisation__get(weft_session *s, const int64_t *symbol, weft_d
     weft_specialisation *spec;
     WEFT_TRY(weft_specialisation__make(s, symbol, diag, &spec));
     /* Updating a graph is faster than recording a new one. */
-    if (s->spec[at]) {
-        spec->graph = s->spec[at]->graph;
-        s->spec[at]->graph = NULL;
-    }
+    if (s->spec[at])
+        weft_specialisation__give_graphs(s->spec[at], spec);
     weft_specialisation__destroy(s, s->spec[at]);
     s->spec[at] = spec;
     spec->last_use = ++s->clock;

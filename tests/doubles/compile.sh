@@ -64,3 +64,5 @@ for type in f16 bf16; do
     cp "$out/convs.cpu.weft" "$out/convs.$type.cpu.weft"
     "$WEFT" compile "$here/convs.wir" --batch 1,2 --precision $type --target sm_90 -o "$out/convs.$type.gpu.weft"
 done
+# Branches and loops.
+pair flow "$here/flow.wir"
