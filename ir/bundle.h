@@ -190,22 +190,58 @@ typedef enum weft_conv_flag {
     WEFT_CONV_Z = 4,
     WEFT_CONV_BIAS = 8,
     WEFT_CONV_LAST = 16, /* channels innermost: x, y, z [n, d, h, w, c], weights [m, d, h, w, c] */
-    WEFT_CONV_FLAGS = 32
+    /* Pooling: y = the maximum, or the mean, over windows of x; no w. As many features as channels,
+     * in one group. */
+    WEFT_CONV_MAX_POOL = 32,
+    WEFT_CONV_MEAN_POOL = 64,         /* of the elements inside the image */
+    WEFT_CONV_MEAN_POOL_PADDED = 128, /* of all elements of a window, with zeros outside */
+    WEFT_CONV_POOLS = 32 | 64 | 128,
+    WEFT_CONV_ATTENTION = 256, /* y = softmax(scale x w^T + bias) z, see weft_attention_dim */
+    WEFT_CONV_FLAGS = 512
 } weft_conv_flag;
 
-/* y = act(conv(x, w) + z + bias), all dense, row-major unless LAST, accumulated in f32: bias has
- * one element for each channel of the result, z its shape. */
+/* Sizes of attention: x (queries) and y [batch, rows, heads, head], w and z (keys and values)
+ * [batch, keys, heads, head]; elements of a head are consecutive, the heads of a row, too. The mask
+ * `bias` is [1 or batch, 1 or heads, 1 or rows, keys], dense. */
+typedef enum weft_attention_dim {
+    WEFT_ATTENTION_BATCH,
+    WEFT_ATTENTION_HEADS,
+    WEFT_ATTENTION_ROWS,
+    WEFT_ATTENTION_KEYS,
+    WEFT_ATTENTION_HEAD,
+    WEFT_ATTENTION_STEP,                            /* elements from row to row of x, w, z, y */
+    WEFT_ATTENTION_MASK = WEFT_ATTENTION_STEP + 4,  /* the first three dims of the mask */
+    WEFT_ATTENTION_SCALE = WEFT_ATTENTION_MASK + 3, /* bits of an f32 */
+    WEFT_ATTENTION_DIMS                             /* others are 0 */
+} weft_attention_dim;
+
+/* What cuDNN computes: y = act(conv(x, w) + z + bias), all dense, row-major unless LAST,
+ * accumulated in f32: bias has one element for each channel of the result, z its shape. Or pooling,
+ * or attention. */
 typedef struct weft_bundle_conv {
-    weft_dtype dtype; /* f32, f16 or bf16, of all operands */
+    weft_dtype dtype; /* f32, f16 or bf16, of all operands; attention: no f32 */
     uint32_t flags; /* weft_conv_flag; z and ReLU only with a bias, as cuDNN's kernels have them */
     weft_dim dim[WEFT_CONV_DIMS];
-    weft_bundle_arg x, w, y, z, bias; /* z and bias: NONE without their flag */
+    weft_bundle_arg x, w, y, z, bias; /* z and bias: NONE without their flag; w: NONE of pooling */
 } weft_bundle_conv;
+
+/* Whether cuDNN compiles the engines when they are needed, on the device: not for convolutions,
+ * which have some that are ready. */
+static inline bool weft_conv_is_late(uint32_t flags)
+{
+    return (flags & (WEFT_CONV_ATTENTION | WEFT_CONV_POOLS)) != 0;
+}
 
 /* Whether the type and the flags belong together. */
 static inline bool weft_conv_is_sound(weft_dtype dtype, uint32_t flags)
 {
     bool half = dtype == WEFT_DTYPE_F16 || dtype == WEFT_DTYPE_BF16;
+    uint32_t pool = flags & WEFT_CONV_POOLS;
+    if (flags & WEFT_CONV_ATTENTION)
+        return half && (flags & ~(uint32_t)WEFT_CONV_BIAS) == (WEFT_CONV_ATTENTION | WEFT_CONV_Z);
+    if (pool)
+        return (half || dtype == WEFT_DTYPE_F32) && (pool & (pool - 1)) == 0 &&
+               (flags & ~(uint32_t)WEFT_CONV_LAST) == pool;
     return flags < WEFT_CONV_FLAGS && (half || dtype == WEFT_DTYPE_F32) &&
            !(half && flags & WEFT_CONV_TF32) &&
            (flags & WEFT_CONV_BIAS || !(flags & (WEFT_CONV_Z | WEFT_CONV_RELU)));

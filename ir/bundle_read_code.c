@@ -429,7 +429,9 @@ static weft_err read_conv_command(const command_reader *s, const Weft__Bundle__C
     c->z = arg[3];
     c->bias = arg[4];
     bool ok = weft_conv_is_sound(c->dtype, c->flags) && from->n_dim == WEFT_CONV_DIMS &&
-              is_address(&c->x) && is_address(&c->w) && is_written(&c->y) &&
+              is_address(&c->x) && is_written(&c->y) &&
+              is_address(&c->w) == !(c->flags & WEFT_CONV_POOLS) &&
+              (is_address(&c->w) || c->w.kind == WEFT_COMMAND_ARG_NONE) &&
               is_address(&c->z) == ((c->flags & WEFT_CONV_Z) != 0) &&
               is_address(&c->bias) == ((c->flags & WEFT_CONV_BIAS) != 0) &&
               (is_address(&c->z) || c->z.kind == WEFT_COMMAND_ARG_NONE) &&

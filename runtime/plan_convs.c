@@ -1,5 +1,6 @@
 /* Plans of cuDNN for the convolutions of a bundle, made without a GPU: for each program, bucket and
- * device of the target. */
+ * device of the target. Those of pooling and attention, whose engines are compiled, can be made
+ * only where there is a driver; otherwise they are made when the model is loaded. */
 #include "runtime/cuda/cudnn_plan.h"
 #include "runtime/runtime.h"
 
@@ -75,7 +76,8 @@ static weft_err plan_device(const weft_libcudnn *lib, const weft_conv_target *ta
                                     .version = lib->version,
                                     .plan = plan};
     if (!weft_cudnn__imagine(&d, lib, target->sm, target->sms, target->mem_bytes)) {
-        out->n_none = list->n;
+        for (uint32_t i = 0; i < list->n; i++)
+            out->n_none += !weft_conv_is_late(list->at[i].flags);
         snprintf(to->why_not, sizeof to->why_not, "%s", d.why);
         return WEFT_ERR_OK;
     }
@@ -85,7 +87,7 @@ static weft_err plan_device(const weft_libcudnn *lib, const weft_conv_target *ta
         if (text)
             plan[out->n_plan++] =
                 (weft_bundle_conv_plan){list->at[i], weft_arena_strdup(arena, text)};
-        else if (out->n_none++ == 0)
+        else if (!weft_conv_is_late(list->at[i].flags) && out->n_none++ == 0)
             snprintf(to->why_not, sizeof to->why_not, "%s", d.why);
         free(text);
         weft_cudnn__drop(found);
@@ -118,7 +120,8 @@ weft_err weft_convs_plan(const weft_bundle *bundle, const weft_conv_target *targ
     *out = (weft_conv_planning){.n_conv = 0};
     for (uint32_t i = 0; err == WEFT_ERR_OK && i < bundle->n_program + bundle->n_joint; i++)
         err = list_program(&bundle->program[i], &list);
-    out->n_conv = list.n;
+    for (uint32_t i = 0; i < list.n; i++)
+        out->n_conv += !weft_conv_is_late(list.at[i].flags);
     if (err == WEFT_ERR_OK && list.n > 0)
         err = load(out, &lib);
     if (err == WEFT_ERR_OK && lib) {

@@ -205,8 +205,8 @@ void weft_cuda__gemm(weft_cuda *cu, const weft_bundle_gemm *gemm);
 /* Marks the last kernel as the fallback of the GEMM before it: the kernel applies c, bias and
  * activation if the library has no algorithm for the GEMM with them. */
 void weft_cuda__finishes(weft_cuda *cu);
-/* A convolution for cuDNN; TF32 as the precision allows. Kernels that weft_cuda__depends marks
- * follow. */
+/* A convolution, pooling or attention for cuDNN; TF32 as the precision allows. Kernels that
+ * weft_cuda__depends marks follow. */
 void weft_cuda__conv(weft_cuda *cu, const weft_bundle_conv *conv);
 uint32_t weft_cuda__command_count(const weft_cuda *cu);
 /* Marks the commands from `first` on, all kernels: WEFT_COMMAND_AFTER or WEFT_COMMAND_INSTEAD. */

@@ -1,12 +1,14 @@
-/* Emits fused attention: each block computes several rows of one head (attention.cuh). 16-bit heads
+/* Emits fused attention. With 16-bit elements cuDNN computes it where it can; what follows runs
+ * otherwise. Each block computes several rows of one head (attention.cuh). 16-bit heads
  * of up to 128 columns have two kernels: one with 64 rows per block, and one with 16 rows for
  * shapes that would give too few blocks of 64. If the choice depends on symbols, it is made at run
  * time, as in emit_tile.c. */
 #include "codegen/cuda/cuda_gemm_int.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { HEAD_MAX = 256, FULL_BLOCKS = 96, SCORE_RANK = 4 };
+enum { HEAD_MAX = 256, FULL_BLOCKS = 96, SCORE_RANK = 4, LIBRARY_STEP = 8 };
 
 typedef struct problem {
     weft_dtype dtype;
@@ -117,6 +119,70 @@ static weft_err emit_shape(weft_cuda *cu, const problem *p, const shape *s, weft
     return WEFT_ERR_OK;
 }
 
+/* The first three dims of the mask as cuDNN takes it; false: it does not. */
+static bool find_mask(weft_cuda *cu, const problem *p, weft_dim *dim)
+{
+    const weft_ttype *t = weft_cuda__in_type(cu, 3);
+    if (!t || t->dtype != p->dtype || t->rank == 0 || t->dim[t->rank - 1] != p->keys)
+        return false;
+    for (uint32_t d = 0; d + 1 < SCORE_RANK; d++)
+        dim[d] = d + t->rank < SCORE_RANK ? 1 : t->dim[d + t->rank - SCORE_RANK];
+    return true;
+}
+
+/* Emits cuDNN's attention; false: it has none of this kind. */
+static bool emit_library(weft_cuda *cu, const problem *p)
+{
+    static const weft_attr_key key[3] = {WEFT_ATTR_Q_OFFSET, WEFT_ATTR_K_OFFSET,
+                                         WEFT_ATTR_V_OFFSET};
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    float scale = (float)weft_attrs_float(attrs, WEFT_ATTR_SCALE, 1);
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    weft_bundle_conv c = {.dtype = p->dtype,
+                          .flags = WEFT_CONV_ATTENTION | WEFT_CONV_Z,
+                          .dim = {[WEFT_ATTENTION_BATCH] = p->batch,
+                                  [WEFT_ATTENTION_HEADS] = p->heads,
+                                  [WEFT_ATTENTION_ROWS] = p->rows,
+                                  [WEFT_ATTENTION_KEYS] = p->keys,
+                                  [WEFT_ATTENTION_HEAD] = p->head,
+                                  [WEFT_ATTENTION_SCALE] = bits},
+                          .y = weft_cuda__at_out(0, 0)};
+    weft_bundle_arg *const arg[3] = {&c.x, &c.w, &c.z};
+    if (p->dtype == WEFT_DTYPE_F32 || p->head % LIBRARY_STEP != 0)
+        return false;
+    for (uint32_t i = 0; i < 3; i++) {
+        const weft_ttype *t = weft_cuda__in_type(cu, i);
+        int64_t offset = weft_attrs_int(attrs, key[i], 0);
+        *arg[i] = weft_cuda__at_in(i, offset * (int64_t)weft_dtype_size(p->dtype));
+        c.dim[WEFT_ATTENTION_STEP + i] = t->dim[2];
+    }
+    c.dim[WEFT_ATTENTION_STEP + 3] = weft_cuda__out_type(cu, 0)->dim[2];
+    if (weft_cuda__in_type(cu, 3)) {
+        if (!find_mask(cu, p, c.dim + WEFT_ATTENTION_MASK))
+            return false;
+        c.flags |= WEFT_CONV_BIAS;
+        c.bias = weft_cuda__at_in(3, 0);
+    }
+    weft_cuda__conv(cu, &c);
+    return true;
+}
+
+static weft_err emit_kernels(weft_cuda *cu, const problem *p)
+{
+    shape large = find_shape(p, false), small = find_shape(p, true);
+    if (large.rows == small.rows)
+        return emit_shape(cu, p, &large, 1);
+    weft_dim blocks = weft_cuda__mul(
+        cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->rows, large.rows), p->batch), p->heads);
+    weft_dim taken = weft_cuda__enough(cu, blocks, FULL_BLOCKS);
+    if (taken != 0)
+        WEFT_TRY(emit_shape(cu, p, &large, taken));
+    if (taken != 1)
+        WEFT_TRY(emit_shape(cu, p, &small, weft_cuda__fewer(cu, blocks, FULL_BLOCKS)));
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_cuda_emit_attention(weft_cuda *cu, weft_node n)
 {
     (void)n;
@@ -135,15 +201,10 @@ weft_err weft_cuda_emit_attention(weft_cuda *cu, weft_node n)
     if (p.head > HEAD_MAX)
         return weft_cuda__unsup(cu, "heads of %lld columns, at most %d", (long long)p.head,
                                 HEAD_MAX);
-    shape large = find_shape(&p, false), small = find_shape(&p, true);
-    if (large.rows == small.rows)
-        return emit_shape(cu, &p, &large, 1);
-    weft_dim blocks = weft_cuda__mul(
-        cu, weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p.rows, large.rows), p.batch), p.heads);
-    weft_dim taken = weft_cuda__enough(cu, blocks, FULL_BLOCKS);
-    if (taken != 0)
-        WEFT_TRY(emit_shape(cu, &p, &large, taken));
-    if (taken != 1)
-        WEFT_TRY(emit_shape(cu, &p, &small, weft_cuda__fewer(cu, blocks, FULL_BLOCKS)));
+    bool library = emit_library(cu, &p);
+    uint32_t first = weft_cuda__command_count(cu);
+    WEFT_TRY(emit_kernels(cu, &p));
+    if (library)
+        weft_cuda__depends(cu, first, WEFT_COMMAND_INSTEAD);
     return WEFT_ERR_OK;
 }

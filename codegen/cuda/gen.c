@@ -540,7 +540,7 @@ void weft_cuda__conv(weft_cuda *cu, const weft_bundle_conv *conv)
         c->dim[i] = carry(cu, c->dim[i]);
     for (size_t i = 0; i < sizeof arg / sizeof arg[0]; i++)
         *arg[i] = carry_arg(cu, *arg[i]);
-    if (c->dtype == WEFT_DTYPE_F32 && weft_cuda__tf32(cu))
+    if (c->dtype == WEFT_DTYPE_F32 && !(c->flags & WEFT_CONV_POOLS) && weft_cuda__tf32(cu))
         c->flags |= WEFT_CONV_TF32;
     weft_bundle_command command = {.kind = WEFT_COMMAND_CONV, .conv = c};
     WEFT_VEC_PUSH(cu->code->arena, &cu->command, command);

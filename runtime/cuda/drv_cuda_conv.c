@@ -1,6 +1,6 @@
-/* Convolutions by cuDNN.
+/* Convolutions, pooling and attention by cuDNN.
  *
- * A convolution runs on cuDNN if the library is there and has a plan for it: the bundle's, made by
+ * Each of them runs on cuDNN if the library is there and has a plan for it: the bundle's, made by
  * the same version for the same compute capability, otherwise one by the heuristics for this
  * device. Where there is none, and for addresses that are not aligned, the kernels of the bundle
  * run instead. */
@@ -25,6 +25,8 @@ struct weft_cudev_conv {
     weft_cudev *gpu;
     const weft_command_conv *now; /* of the launch's command */
     weft_cudnn_plan *plan;
+    float scale;                /* of attention */
+    weft_cu_deviceptr scale_at; /* the same on the device; 0: cuDNN takes it from here */
     bool warm;
 };
 
@@ -99,6 +101,26 @@ static weft_cudnn_plan *find_plan(weft_cudev_dnn *d, const weft_conv_key *key)
     return plan ? plan : weft_cudnn__choose(&d->device, key);
 }
 
+/* Puts the scale of attention where cuDNN reads it. */
+static weft_err set_scale(weft_cudev_conv *c, weft_diag *diag)
+{
+    weft_cudev *g = c->gpu;
+    uint32_t bits = (uint32_t)c->now->key.dim[WEFT_ATTENTION_SCALE];
+    memcpy(&c->scale, &bits, sizeof bits);
+    if (weft_cudnn__takes_scale(g->dnn->lib->version, c->now->key.flags))
+        return WEFT_ERR_OK;
+    WEFT_TRY(
+        weft_cudev__check(g, g->cu->cuMemAlloc(&c->scale_at, sizeof c->scale), "cuMemAlloc", diag));
+    pthread_mutex_lock(&g->lock);
+    weft_err err = weft_cudev__check(
+        g, g->cu->cuMemcpyHtoDAsync(c->scale_at, &c->scale, sizeof c->scale, g->load),
+        "cuMemcpyHtoDAsync", diag);
+    weft_err waited = weft_cudev__check(g, g->cu->cuStreamSynchronize(g->load),
+                                        "cuStreamSynchronize", err == WEFT_ERR_OK ? diag : NULL);
+    pthread_mutex_unlock(&g->lock);
+    return err != WEFT_ERR_OK ? err : waited;
+}
+
 weft_err weft_cudev__make_conv(weft_cudev *g, const weft_prep *p, const weft_command_list *commands,
                                uint32_t command, weft_cudev_conv **out, uint64_t *workspace)
 {
@@ -126,6 +148,11 @@ weft_err weft_cudev__make_conv(weft_cudev *g, const weft_prep *p, const weft_com
         weft_cudev__free_conv(c);
         return WEFT_ERR_OK;
     }
+    weft_err err = now->key.flags & WEFT_CONV_ATTENTION ? set_scale(c, p->diag) : WEFT_ERR_OK;
+    if (err != WEFT_ERR_OK) {
+        weft_cudev__free_conv(c);
+        return err;
+    }
     *workspace = bytes;
     *out = c;
     return WEFT_ERR_OK;
@@ -136,6 +163,10 @@ void weft_cudev__free_conv(weft_cudev_conv *conv)
     if (!conv)
         return;
     weft_cudnn__drop(conv->plan);
+    if (conv->scale_at) {
+        weft_cudev__enter(conv->gpu);
+        (void)conv->gpu->cu->cuMemFree(conv->scale_at);
+    }
     free(conv);
 }
 
@@ -163,17 +194,19 @@ weft_err weft_cudev__run_conv(weft_cudev_conv *conv, void *const *arg, weft_cu_d
 {
     const weft_command_conv *n = conv->now;
     weft_cudev_dnn *d = conv->gpu->dnn;
-    const weft_command_ref ref[WEFT_CUDNN_TENSORS] = {n->x, n->w, n->y, n->z, n->bias};
-    void *at[WEFT_CUDNN_TENSORS];
-    for (int i = 0; i < WEFT_CUDNN_TENSORS; i++)
+    const weft_command_ref ref[] = {n->x, n->w, n->y, n->z, n->bias};
+    void *at[WEFT_CUDNN_TENSORS] = {NULL};
+    for (int i = 0; i < WEFT_CUDNN_SCALE; i++)
         at[i] = ref[i].at == WEFT_COMMAND_NO_REF
                     ? NULL
                     : (void *)(uintptr_t)weft_cudev__address(arg, ref[i]);
+    if (n->key.flags & WEFT_CONV_ATTENTION)
+        at[WEFT_CUDNN_SCALE] =
+            conv->scale_at ? (void *)(uintptr_t)conv->scale_at : (void *)&conv->scale;
     pthread_mutex_lock(&d->lock);
     weft_cudnn_status status = d->lib->api.cudnnSetStream(d->handle, stream);
     if (status == WEFT_CUDNN_STATUS_SUCCESS)
-        status =
-            weft_cudnn__run(conv->plan, d->handle, n->key.flags, at, (void *)(uintptr_t)workspace);
+        status = weft_cudnn__run(conv->plan, d->handle, at, (void *)(uintptr_t)workspace);
     pthread_mutex_unlock(&d->lock);
     return check_dnn(conv->gpu, status, "cudnnBackendExecute", diag);
 }

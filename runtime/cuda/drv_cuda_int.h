@@ -9,6 +9,7 @@
  *   drv_cuda_algo.c   the choice of their algorithm: stored, measured, or by heuristic
  *   drv_cuda_conv.c   convolutions by cuDNN
  *   cudnn_plan.c      cuDNN's plans for them, also for devices that are not here
+ *   cudnn_graph.c     the graphs of operations that plans are made of
  *   drv_cuda_graph.c  a specialisation as one CUDA graph; times by events
  *   drv_cuda_trace.c  times by CUPTI
  *

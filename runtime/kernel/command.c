@@ -303,33 +303,87 @@ static weft_err make_tensor(const maker *m, const weft_bundle_arg *arg, bool wri
     return check_run(m, *out, bytes);
 }
 
-static weft_err make_conv(maker *m, const weft_bundle_command *from, weft_command *to, bool *empty)
+/* As make_tensor, of `outer` rows of which each begins `step` elements behind the one before. */
+static weft_err make_rows(const maker *m, const weft_bundle_arg *arg, bool written,
+                          weft_dtype dtype, int64_t outer, int64_t step, int64_t width,
+                          weft_command_ref *out)
+{
+    const int64_t last[3] = {1, 1, 1};
+    uint64_t before, size = weft_dtype_size(dtype);
+    if (step < width || !weft_size_mul((uint64_t)(outer - 1), (uint64_t)step, &before) ||
+        !weft_size_add(before, (uint64_t)width, &before) || before > INT64_MAX / size)
+        return refuse(m, "rows of attention overlap, or are too long");
+    return make_tensor(m, arg, written, dtype, (int64_t)before, 1, last, out);
+}
+
+static weft_err make_attention(maker *m, const weft_bundle_conv *c, weft_command_conv *p,
+                               bool *empty)
+{
+    const int64_t *d = p->key.dim, *step = d + WEFT_ATTENTION_STEP;
+    int64_t batch = d[WEFT_ATTENTION_BATCH], rows = d[WEFT_ATTENTION_ROWS];
+    int64_t heads = d[WEFT_ATTENTION_HEADS], keys = d[WEFT_ATTENTION_KEYS];
+    for (int i = 0; i < WEFT_ATTENTION_SCALE; i++)
+        if (d[i] < 0 || d[i] > INT32_MAX)
+            return refuse(m, "attention has a wrong size");
+    int64_t width = heads * d[WEFT_ATTENTION_HEAD], one[3] = {1, 1, 1};
+    *empty = batch == 0 || rows == 0 || width == 0;
+    if (*empty || keys == 0)
+        return WEFT_ERR_OK;
+    if (batch * rows > INT32_MAX || batch * keys > INT32_MAX)
+        return refuse(m, "attention has a wrong size");
+    WEFT_TRY(make_rows(m, &c->x, false, c->dtype, batch * rows, step[0], width, &p->x));
+    WEFT_TRY(make_rows(m, &c->w, false, c->dtype, batch * keys, step[1], width, &p->w));
+    WEFT_TRY(make_rows(m, &c->z, false, c->dtype, batch * keys, step[2], width, &p->z));
+    WEFT_TRY(make_rows(m, &c->y, true, c->dtype, batch * rows, step[3], width, &p->y));
+    if (!(c->flags & WEFT_CONV_BIAS))
+        return WEFT_ERR_OK;
+    const int64_t size[3] = {batch, heads, rows}, *mask = d + WEFT_ATTENTION_MASK;
+    for (int i = 0; i < 3; i++)
+        if (mask[i] != 1 && mask[i] != size[i])
+            return refuse(m, "a mask of attention has other sizes");
+    one[0] = mask[2];
+    one[1] = keys;
+    return make_tensor(m, &c->bias, false, c->dtype, mask[0], mask[1], one, &p->bias);
+}
+
+static weft_err make_images(maker *m, const weft_bundle_conv *c, weft_command_conv *p, bool *empty)
 {
     static const int64_t one[3] = {1, 1, 1};
-    const weft_bundle_conv *c = from->conv;
-    weft_command_conv *p = m->conv++;
-    if (!c || !weft_conv_is_sound(c->dtype, c->flags))
-        return refuse(m, "a convolution has an unsupported type");
-    to->conv = p;
-    p->key = (weft_conv_key){.dtype = c->dtype, .flags = c->flags};
-    p->z.at = p->bias.at = WEFT_COMMAND_NO_REF;
-    int64_t *d = p->key.dim;
-    for (int i = 0; i < WEFT_CONV_DIMS; i++)
-        WEFT_TRY(eval(m, c->dim[i], "a convolution has no size for these inputs", &d[i]));
+    const int64_t *d = p->key.dim;
     WEFT_TRY(check_conv(m, &p->key, empty));
     if (*empty)
         return WEFT_ERR_OK;
     int64_t images = d[WEFT_CONV_IMAGES], features = d[WEFT_CONV_FEATURES];
     int64_t depth = d[WEFT_CONV_CHANNELS] / d[WEFT_CONV_GROUPS];
     const int64_t *in = d + WEFT_CONV_IN, *out = d + WEFT_CONV_OUT;
+    bool pool = (c->flags & WEFT_CONV_POOLS) != 0;
+    if (pool && features != d[WEFT_CONV_CHANNELS])
+        return refuse(m, "pooling has other channels than its result");
     WEFT_TRY(make_tensor(m, &c->x, false, c->dtype, images, d[WEFT_CONV_CHANNELS], in, &p->x));
-    WEFT_TRY(make_tensor(m, &c->w, false, c->dtype, features, depth, d + WEFT_CONV_KERNEL, &p->w));
+    if (!pool)
+        WEFT_TRY(
+            make_tensor(m, &c->w, false, c->dtype, features, depth, d + WEFT_CONV_KERNEL, &p->w));
     WEFT_TRY(make_tensor(m, &c->y, true, c->dtype, images, features, out, &p->y));
     if (c->flags & WEFT_CONV_Z)
         WEFT_TRY(make_tensor(m, &c->z, false, c->dtype, images, features, out, &p->z));
     if (c->flags & WEFT_CONV_BIAS)
         WEFT_TRY(make_tensor(m, &c->bias, false, c->dtype, features, 1, one, &p->bias));
     return WEFT_ERR_OK;
+}
+
+static weft_err make_conv(maker *m, const weft_bundle_command *from, weft_command *to, bool *empty)
+{
+    const weft_bundle_conv *c = from->conv;
+    weft_command_conv *p = m->conv++;
+    if (!c || !weft_conv_is_sound(c->dtype, c->flags))
+        return refuse(m, "a convolution has an unsupported type");
+    to->conv = p;
+    p->key = (weft_conv_key){.dtype = c->dtype, .flags = c->flags};
+    p->w.at = p->z.at = p->bias.at = WEFT_COMMAND_NO_REF;
+    for (int i = 0; i < WEFT_CONV_DIMS; i++)
+        WEFT_TRY(eval(m, c->dim[i], "a convolution has no size for these inputs", &p->key.dim[i]));
+    return c->flags & WEFT_CONV_ATTENTION ? make_attention(m, c, p, empty)
+                                          : make_images(m, c, p, empty);
 }
 
 /* -- A whole launch ------------------------------------------------------------------------- */

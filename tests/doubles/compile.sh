@@ -60,9 +60,12 @@ done
 
 # Convolutions of every form: what cuDNN computes, and what is left to do.
 pair convs "$here/convs.wir" --batch 1,2
-for type in f16 bf16; do
-    cp "$out/convs.cpu.weft" "$out/convs.$type.cpu.weft"
-    "$WEFT" compile "$here/convs.wir" --batch 1,2 --precision $type --target sm_90 -o "$out/convs.$type.gpu.weft"
-done
-# Branches and loops.
+# Attention and pooling; branches and loops.
+"$WEFT" compile "$here/heads.wir" --batch 1,2 -o "$out/heads.cpu.weft"
 pair flow "$here/flow.wir"
+for type in f16 bf16; do
+    for name in convs heads; do
+        cp "$out/$name.cpu.weft" "$out/$name.$type.cpu.weft"
+        "$WEFT" compile "$here/$name.wir" --batch 1,2 --precision $type --target sm_90 -o "$out/$name.$type.gpu.weft"
+    done
+done

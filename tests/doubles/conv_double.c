@@ -1,10 +1,11 @@
-/* Convolution on the host: for each image and channel of the result a plane of sums in f32, to
- * which each tap of the kernel adds a row at a time. */
+/* Pooling and attention are computed as they are defined. Convolutions: for each image and channel
+ * of the result a plane of sums in f32, to which each tap of the kernel adds a row at a time. */
 #include "conv_double.h"
 
 #include "base/f16.h"
 #include "runtime/cuda/cudnn_api.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,10 +126,112 @@ static void finish_plane(const weft_conv *c, const geometry *g, int64_t image, i
             }
 }
 
+/* One result of pooling, at position `at`. */
+static float pool_at(const weft_conv *c, const geometry *g, int64_t from, const int64_t at[3])
+{
+    float most = -INFINITY, sum = 0;
+    int64_t count = 0, padded = 1, window[3], k[3];
+    for (int i = 0; i < 3; i++) {
+        int own = i - (3 - c->spatial);
+        window[i] = own >= 0 ? c->window[own] : 1;
+        int64_t end = g->in[i] + (own >= 0 ? c->behind[own] : 0) + g->pad[i];
+        int64_t left = end - at[i] * g->stride[i];
+        padded *= left < window[i] ? left : window[i];
+    }
+    for (k[0] = 0; k[0] < window[0]; k[0]++)
+        for (k[1] = 0; k[1] < window[1]; k[1]++)
+            for (k[2] = 0; k[2] < window[2]; k[2]++) {
+                int64_t place = from;
+                bool inside = true;
+                for (int i = 0; i < 3; i++) {
+                    int64_t x = at[i] * g->stride[i] - g->pad[i] + k[i];
+                    inside = inside && x >= 0 && x < g->in[i];
+                    place += x * g->in_step[i];
+                }
+                if (!inside)
+                    continue;
+                float x = load(&c->x, place);
+                most = x > most || x != x ? x : most;
+                sum += x;
+                count++;
+            }
+    if (c->kind == WEFT_CONV_KIND_MAX)
+        return most;
+    return sum / (float)(c->kind == WEFT_CONV_KIND_MEAN ? count : padded);
+}
+
+static void pool(const weft_conv *c, const geometry *g)
+{
+    int64_t at[3];
+    for (int64_t n = 0; n < c->y.dim[0]; n++)
+        for (int64_t k = 0; k < c->y.dim[1]; k++)
+            for (at[0] = 0; at[0] < g->out[0]; at[0]++)
+                for (at[1] = 0; at[1] < g->out[1]; at[1]++)
+                    for (at[2] = 0; at[2] < g->out[2]; at[2]++) {
+                        int64_t to = n * c->y.stride[0] + k * c->y.stride[1];
+                        for (int i = 0; i < 3; i++)
+                            to += at[i] * g->out_step[i];
+                        store(&c->y, to,
+                              pool_at(c, g, n * c->x.stride[0] + k * c->x.stride[1], at));
+                    }
+}
+
+/* Row `r` of head `h` of sequence `b`; `score` has room for one number for each key. */
+static void attend(const weft_conv *c, int64_t b, int64_t h, int64_t r, float *score)
+{
+    const int64_t keys = c->w.dim[3], depth = c->x.dim[3];
+    float most = -INFINITY, sum = 0;
+    for (int64_t k = 0; k < keys; k++) {
+        float s = 0;
+        for (int64_t i = 0; i < depth; i++)
+            s += load(&c->x, b * c->x.stride[0] + h * c->x.stride[1] + r * c->x.stride[2] +
+                                 i * c->x.stride[3]) *
+                 load(&c->w, b * c->w.stride[0] + h * c->w.stride[1] + i * c->w.stride[2] +
+                                 k * c->w.stride[3]);
+        s *= c->scale_at ? *(const float *)c->scale_at : c->scale;
+        if (c->bias.id)
+            s += load(&c->bias, (c->bias.dim[0] > 1 ? b : 0) * c->bias.stride[0] +
+                                    (c->bias.dim[1] > 1 ? h : 0) * c->bias.stride[1] +
+                                    (c->bias.dim[2] > 1 ? r : 0) * c->bias.stride[2] +
+                                    (c->bias.dim[3] > 1 ? k : 0) * c->bias.stride[3]);
+        score[k] = s;
+        most = s > most ? s : most;
+    }
+    for (int64_t k = 0; k < keys; k++)
+        sum += score[k] = expf(score[k] - most);
+    for (int64_t i = 0; i < c->y.dim[3]; i++) {
+        float x = 0;
+        for (int64_t k = 0; k < keys; k++)
+            x += score[k] / sum *
+                 load(&c->z, b * c->z.stride[0] + h * c->z.stride[1] + k * c->z.stride[2] +
+                                 i * c->z.stride[3]);
+        store(&c->y,
+              b * c->y.stride[0] + h * c->y.stride[1] + r * c->y.stride[2] + i * c->y.stride[3], x);
+    }
+}
+
+static void attend_all(const weft_conv *c)
+{
+    float *score = malloc((size_t)c->w.dim[3] * sizeof *score);
+    if (!score) {
+        weft_double_mistake("cudnnBackendExecute: no memory for the double");
+        return;
+    }
+    for (int64_t b = 0; b < c->y.dim[0]; b++)
+        for (int64_t h = 0; h < c->y.dim[1]; h++)
+            for (int64_t r = 0; r < c->y.dim[2]; r++)
+                attend(c, b, h, r, score);
+    free(score);
+}
+
 double weft_conv_run(void *conv)
 {
     const weft_conv *c = conv;
     geometry g;
+    if (c->kind == WEFT_CONV_KIND_ATTENTION) {
+        attend_all(c);
+        return c->time_us;
+    }
     spread(&c->x, g.in, g.in_step);
     spread(&c->w, g.kernel, g.kernel_step);
     spread(&c->y, g.out, g.out_step);
@@ -137,6 +240,10 @@ double weft_conv_run(void *conv)
         g.pad[i] = own >= 0 ? c->pad[own] : 0;
         g.stride[i] = own >= 0 ? c->stride[own] : 1;
         g.dilation[i] = own >= 0 ? c->dilation[own] : 1;
+    }
+    if (c->kind != WEFT_CONV_KIND_CONV) {
+        pool(c, &g);
+        return c->time_us;
     }
     size_t pixels = (size_t)(g.out[0] * g.out[1] * g.out[2]);
     float *sum = malloc(pixels * sizeof *sum);
@@ -165,13 +272,17 @@ static void put(char text[WEFT_CONV_TEXT], const char *before, int64_t x)
 void weft_conv_print(const weft_conv *c, char text[WEFT_CONV_TEXT])
 {
     const weft_conv_tensor *const tensor[] = {&c->x, &c->w, &c->y, &c->z, &c->bias};
-    put(text, "\"relu\":", c->relu);
+    put(text, "\"kind\":", c->kind);
+    put(text, ",\"scale\":", c->scale_id);
+    put(text, ",\"host\":", c->scale_on_host);
+    put(text, ",\"relu\":", c->relu);
     put(text, ",\"geometry\":[", c->spatial);
     for (int i = 0; i < 3; i++) {
         put(text, ",", c->pad[i]);
         put(text, ",", c->behind[i]);
         put(text, ",", c->stride[i]);
         put(text, ",", c->dilation[i]);
+        put(text, ",", c->window[i]);
     }
     put(text, "],\"tensors\":[", 5);
     for (int i = 0; i < 5; i++) {
@@ -213,6 +324,9 @@ bool weft_conv_parse(const char *text, weft_conv *out)
     const char *at = strstr(text, "\"geometry\"");
     if (!at || !strstr(at, "\"tensors\""))
         return false;
+    out->kind = (unsigned)weft_conv_number(text, "\"kind\"");
+    out->scale_id = weft_conv_number(text, "\"scale\"");
+    out->scale_on_host = weft_conv_number(text, "\"host\"") == 1;
     out->relu = weft_conv_number(text, "\"relu\"") == 1;
     out->spatial = (int)take(&at);
     for (int i = 0; i < 3; i++) {
@@ -220,6 +334,7 @@ bool weft_conv_parse(const char *text, weft_conv *out)
         out->behind[i] = take(&at);
         out->stride[i] = take(&at);
         out->dilation[i] = take(&at);
+        out->window[i] = take(&at);
     }
     at = strstr(at, "\"tensors\"");
     if (take(&at) != 5)

@@ -1,4 +1,4 @@
-/* Convolutions as in cuDNN, on the host; tensors have any strides. */
+/* Convolutions, pooling and attention as in cuDNN, on the host; tensors have any strides. */
 #ifndef WEFT_TESTS_DOUBLES_CONV_DOUBLE_H
 #define WEFT_TESTS_DOUBLES_CONV_DOUBLE_H
 
@@ -15,12 +15,26 @@ typedef struct weft_conv_tensor {
     void *at;
 } weft_conv_tensor;
 
+typedef enum weft_conv_kind {
+    WEFT_CONV_KIND_CONV,
+    WEFT_CONV_KIND_MAX, /* pooling */
+    WEFT_CONV_KIND_MEAN,
+    WEFT_CONV_KIND_MEAN_PADDED,
+    WEFT_CONV_KIND_ATTENTION /* y = softmax(scale x w + bias) z */
+} weft_conv_kind;
+
 /* y = act(conv(x, w) + z + bias), summed in f32; z and bias may be absent. */
 typedef struct weft_conv {
     weft_conv_tensor x, w, y, z, bias;
+    unsigned kind;
     bool relu;
     int spatial;
     int64_t pad[3], behind[3], stride[3], dilation[3];
+    int64_t window[3]; /* of pooling */
+    int64_t scale_id;  /* of attention */
+    bool scale_on_host;
+    float scale;
+    void *scale_at; /* on the device */
     double time_us; /* simulated */
 } weft_conv;
 

@@ -1,15 +1,14 @@
-/* Test double of libcudnn.so.9: the part of the backend API that a convolution with residual, bias
- * and ReLU needs. Checks each attribute (that the descriptor has it, its type, count and
- * descriptors), that descriptors are finalised before they are used and not changed afterwards, the
- * shapes, and what a plan is executed with; computes the result on the host when libcuda_double
- * runs it.
+/* Test double of libcudnn.so.9: the part of the backend API that convolutions with residual, bias
+ * and ReLU, pooling and attention need. Checks each attribute (that the descriptor has it, its
+ * type, count and descriptors), that descriptors are finalised before they are used and not changed
+ * afterwards, the shapes, and what a plan is executed with; computes the result on the host when
+ * libcuda_double runs it.
  *
  * Its engines, as the heuristic lists them: one that computes in tiles (Winograd), one that is
  * compiled at run time, one on tensor cores that needs a workspace, one on plain units; and, as
- * fallback, one without notes but that NaN is kept. */
-#include "conv_double.h"
-
-#include "runtime/cuda/cudnn_api.h"
+ * fallback, one without notes but that NaN is kept. Pooling and attention have the one that is
+ * compiled, for which it needs a driver. */
+#include "libcudnn_double.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -22,17 +21,9 @@ const char *const weft_double_library = "libcudnn";
 #include "runtime/cuda/cudnn_syms.def"
 #undef CUDNN_SYM
 
-enum { VERSION = 91900, ATTRS_MAX = 12, COUNT_MAX = 8, OPS_MAX = 4, WORKSPACE_ALIGN = 16 };
+enum { VERSION = 91900, COUNT_MAX = 8, OPS_MAX = 9, WORKSPACE_ALIGN = 16 };
 
 /* -- Engines -------------------------------------------------------------------------------- */
-
-typedef struct engine {
-    int64_t index;
-    unsigned numerical[2], behavior[2];
-    int n_numerical, n_behavior;
-    int64_t workspace;
-    double time_us;
-} engine;
 
 static const engine engines[] = {
     {.index = 15, .numerical = {5, 6}, .n_numerical = 2, .workspace = 512, .time_us = 2},
@@ -42,7 +33,7 @@ static const engine engines[] = {
     {.index = 0, .numerical = {9}, .n_numerical = 1, .time_us = 9},
 };
 
-enum { ENGINES = sizeof engines / sizeof *engines, LISTED = ENGINES - 1 };
+enum { ENGINES = sizeof engines / sizeof *engines, LISTED = ENGINES - 1, COMPILED = 1 };
 
 static const engine *find_engine(int64_t index)
 {
@@ -53,29 +44,6 @@ static const engine *find_engine(int64_t index)
 }
 
 /* -- Objects -------------------------------------------------------------------------------- */
-
-typedef struct attr {
-    unsigned name;
-    int64_t n;
-    char *value;
-} attr;
-
-typedef struct object {
-    struct object *next;
-    unsigned type; /* cudnnBackendDescriptorType_t, or HANDLE */
-    bool dead, final;
-    attr attr[ATTRS_MAX];
-    int n_attr;
-    /* Of a handle: its stream. */
-    void *stream;
-    /* Of a graph, and of what is made of one. */
-    weft_conv conv;
-    const engine *engine;
-    /* Of a device, and of plans. */
-    int arch;
-} object;
-
-enum { HANDLE = 1000 };
 
 static object *all;
 
@@ -141,7 +109,6 @@ typedef struct row {
     unsigned of;
 } row;
 
-#define D(name) WEFT_CUDNN_BACKEND_##name##_DESCRIPTOR
 #define R(desc, name, type, least, most)                                        \
     {                                                                           \
         D(desc), WEFT_CUDNN_ATTR_##name, WEFT_CUDNN_TYPE_##type, least, most, 0 \
@@ -158,6 +125,7 @@ static const row rows[] = {
     R(TENSOR, TENSOR_STRIDES, INT64, 4, 5),
     R(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1, 1),
     R(TENSOR, TENSOR_IS_VIRTUAL, BOOLEAN, 0, 1),
+    R(TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN, 0, 1),
     R(CONVOLUTION, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1, 1),
     R(CONVOLUTION, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1, 1),
     R(CONVOLUTION, CONVOLUTION_SPATIAL_DIMS, INT64, 1, 1),
@@ -177,6 +145,32 @@ static const row rows[] = {
     P(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC, 1, 1, TENSOR),
     P(OPERATION_POINTWISE, OPERATION_POINTWISE_BDESC, 0, 1, TENSOR),
     P(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC, 1, 1, TENSOR),
+    R(MATMUL, MATMUL_COMP_TYPE, DATA_TYPE, 1, 1),
+    P(OPERATION_MATMUL, OPERATION_MATMUL_DESC, 1, 1, MATMUL),
+    P(OPERATION_MATMUL, OPERATION_MATMUL_ADESC, 1, 1, TENSOR),
+    P(OPERATION_MATMUL, OPERATION_MATMUL_BDESC, 1, 1, TENSOR),
+    P(OPERATION_MATMUL, OPERATION_MATMUL_CDESC, 1, 1, TENSOR),
+    R(REDUCTION, REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, 1, 1),
+    R(REDUCTION, REDUCTION_COMP_TYPE, DATA_TYPE, 1, 1),
+    P(OPERATION_REDUCTION, OPERATION_REDUCTION_DESC, 1, 1, REDUCTION),
+    P(OPERATION_REDUCTION, OPERATION_REDUCTION_XDESC, 1, 1, TENSOR),
+    P(OPERATION_REDUCTION, OPERATION_REDUCTION_YDESC, 1, 1, TENSOR),
+    R(RESAMPLE, RESAMPLE_MODE, RESAMPLE_MODE, 1, 1),
+    R(RESAMPLE, RESAMPLE_COMP_TYPE, DATA_TYPE, 1, 1),
+    R(RESAMPLE, RESAMPLE_PADDING_MODE, PADDING_MODE, 1, 1),
+    R(RESAMPLE, RESAMPLE_SPATIAL_DIMS, INT64, 1, 1),
+    R(RESAMPLE, RESAMPLE_WINDOW_DIMS, FRACTION, 2, 3),
+    R(RESAMPLE, RESAMPLE_PRE_PADDINGS, FRACTION, 2, 3),
+    R(RESAMPLE, RESAMPLE_POST_PADDINGS, FRACTION, 2, 3),
+    R(RESAMPLE, RESAMPLE_STRIDES, FRACTION, 2, 3),
+    P(OPERATION_RESAMPLE_FWD, OPERATION_RESAMPLE_FWD_DESC, 1, 1, RESAMPLE),
+    P(OPERATION_RESAMPLE_FWD, OPERATION_RESAMPLE_FWD_XDESC, 1, 1, TENSOR),
+    P(OPERATION_RESAMPLE_FWD, OPERATION_RESAMPLE_FWD_YDESC, 1, 1, TENSOR),
+    P(OPERATION_SDPA_FWD, OPERATION_SDPA_FWD_QDESC, 1, 1, TENSOR),
+    P(OPERATION_SDPA_FWD, OPERATION_SDPA_FWD_KDESC, 1, 1, TENSOR),
+    P(OPERATION_SDPA_FWD, OPERATION_SDPA_FWD_VDESC, 1, 1, TENSOR),
+    P(OPERATION_SDPA_FWD, OPERATION_SDPA_FWD_ODESC, 1, 1, TENSOR),
+    P(OPERATION_SDPA_FWD, OPERATION_SDPA_FWD_SCALEDESC, 1, 1, TENSOR),
     P(OPERATIONGRAPH, OPERATIONGRAPH_OPS, 1, OPS_MAX, OPERATIONGRAPH),
     R(DEVICEPROP, DEVICEPROP_HANDLE, HANDLE, 0, 1),
     R(DEVICEPROP, DEVICEPROP_JSON_REPRESENTATION, CHAR, 0, 1 << 16),
@@ -200,6 +194,8 @@ static size_t size_of(unsigned type)
     case WEFT_CUDNN_TYPE_BOOLEAN:
     case WEFT_CUDNN_TYPE_CHAR:
         return 1;
+    case WEFT_CUDNN_TYPE_FRACTION:
+        return 16;
     case WEFT_CUDNN_TYPE_INT64:
     case WEFT_CUDNN_TYPE_DOUBLE:
     case WEFT_CUDNN_TYPE_VOID_PTR:
@@ -219,61 +215,6 @@ static const row *find_row(unsigned desc, unsigned name)
     return NULL;
 }
 
-static const attr *find_attr(const object *o, unsigned name)
-{
-    for (int i = 0; i < o->n_attr; i++)
-        if (o->attr[i].name == name)
-            return &o->attr[i];
-    return NULL;
-}
-
-static int64_t count_of(const object *o, unsigned name)
-{
-    const attr *a = find_attr(o, name);
-    return a ? a->n : 0;
-}
-
-static int64_t int64_of(const object *o, unsigned name, int64_t i)
-{
-    int64_t x = 0;
-    const attr *a = find_attr(o, name);
-    if (a && i < a->n)
-        memcpy(&x, a->value + 8 * i, 8);
-    return x;
-}
-
-static unsigned enum_of(const object *o, unsigned name)
-{
-    unsigned x = ~0u;
-    const attr *a = find_attr(o, name);
-    if (a)
-        memcpy(&x, a->value, 4);
-    return x;
-}
-
-static double double_of(const object *o, unsigned name)
-{
-    double x = 0;
-    const attr *a = find_attr(o, name);
-    if (a)
-        memcpy(&x, a->value, 8);
-    return x;
-}
-
-static object *desc_of(const object *o, unsigned name, int64_t i)
-{
-    void *p = NULL;
-    const attr *a = find_attr(o, name);
-    if (a && i < a->n)
-        memcpy(&p, a->value + 8 * i, 8);
-    return p;
-}
-
-static bool is_operation(unsigned type)
-{
-    return type == D(OPERATION_CONVOLUTION_FORWARD) || type == D(OPERATION_POINTWISE);
-}
-
 /* The descriptors that are a value exist, are finalised and of the type that the row asks for. */
 static bool check_values(const row *r, int64_t n, const void *value, const char *call)
 {
@@ -283,7 +224,7 @@ static bool check_values(const row *r, int64_t n, const void *value, const char 
         object *o = get(p, r->type == WEFT_CUDNN_TYPE_HANDLE, call);
         if (!o)
             return false;
-        bool right = r->name == WEFT_CUDNN_ATTR_OPERATIONGRAPH_OPS ? is_operation(o->type)
+        bool right = r->name == WEFT_CUDNN_ATTR_OPERATIONGRAPH_OPS ? weft_dnn_is_operation(o->type)
                                                                    : o->type == r->of;
         if (r->type == WEFT_CUDNN_TYPE_BACKEND_DESCRIPTOR && (!right || !o->final)) {
             weft_double_mistake("%s: attribute %u: a descriptor of type %u%s", call, r->name,
@@ -303,7 +244,7 @@ static bool check_set(const object *o, const row *r, unsigned name, unsigned typ
     else if (o->final)
         weft_double_mistake("%s: attribute %u is set after the descriptor was finalised", call,
                             name);
-    else if (find_attr(o, name))
+    else if (weft_dnn_attr(o, name))
         weft_double_mistake("%s: attribute %u is set twice", call, name);
     else
         return type != WEFT_CUDNN_TYPE_BACKEND_DESCRIPTOR && type != WEFT_CUDNN_TYPE_HANDLE
@@ -402,7 +343,7 @@ static bool is_used(const object *o)
             const row *r = find_row(x->type, x->attr[i].name);
             for (int64_t k = 0; r->type == WEFT_CUDNN_TYPE_BACKEND_DESCRIPTOR && k < x->attr[i].n;
                  k++)
-                if (desc_of(x, x->attr[i].name, k) == o)
+                if (weft_dnn_desc(x, x->attr[i].name, k) == o)
                     return true;
         }
     return false;
@@ -441,175 +382,16 @@ weft_cudnn_status cudnnBackendSetAttribute(weft_cudnn_desc desc, unsigned name, 
     return leave(s, call);
 }
 
-/* -- Finalising ----------------------------------------------------------------------------- */
-
-static bool refuse(const char *what)
-{
-    weft_double_mistake("cudnnBackendFinalize: %s", what);
-    return false;
-}
-
-static bool check_tensor(const object *o)
-{
-    int64_t n = count_of(o, WEFT_CUDNN_ATTR_TENSOR_DIMENSIONS);
-    if (n != count_of(o, WEFT_CUDNN_ATTR_TENSOR_STRIDES))
-        return refuse("a tensor has as many strides as dims");
-    for (int64_t i = 0; i < n; i++)
-        if (int64_of(o, WEFT_CUDNN_ATTR_TENSOR_DIMENSIONS, i) < 1 ||
-            int64_of(o, WEFT_CUDNN_ATTR_TENSOR_STRIDES, i) < 1)
-            return refuse("dims and strides of a tensor are at least 1");
-    int64_t align = int64_of(o, WEFT_CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0);
-    if (align < 1 || (align & (align - 1)) ||
-        !weft_conv_bytes(enum_of(o, WEFT_CUDNN_ATTR_TENSOR_DATA_TYPE)))
-        return refuse("a tensor has another type or alignment");
-    return true;
-}
-
-static bool check_geometry(const object *o)
-{
-    static const unsigned lists[] = {
-        WEFT_CUDNN_ATTR_CONVOLUTION_DILATIONS, WEFT_CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
-        WEFT_CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, WEFT_CUDNN_ATTR_CONVOLUTION_POST_PADDINGS};
-    int64_t n = int64_of(o, WEFT_CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 0);
-    for (int i = 0; i < 4; i++) {
-        if (count_of(o, lists[i]) != n)
-            return refuse("strides, dilations and paddings are as many as spatial dims");
-        for (int64_t k = 0; k < n; k++)
-            if (int64_of(o, lists[i], k) < (i < 2 ? 1 : 0))
-                return refuse("a stride or dilation below 1, or a negative padding");
-    }
-    if (enum_of(o, WEFT_CUDNN_ATTR_CONVOLUTION_COMP_TYPE) != WEFT_CUDNN_DATA_FLOAT ||
-        enum_of(o, WEFT_CUDNN_ATTR_CONVOLUTION_CONV_MODE) != WEFT_CUDNN_CROSS_CORRELATION)
-        return refuse("a convolution is a cross correlation in f32");
-    return true;
-}
-
-static bool is_virtual(const object *tensor)
-{
-    const attr *a = find_attr(tensor, WEFT_CUDNN_ATTR_TENSOR_IS_VIRTUAL);
-    return a && a->value[0];
-}
-
-static weft_conv_tensor tensor_of(const object *o)
-{
-    weft_conv_tensor t = {.id = int64_of(o, WEFT_CUDNN_ATTR_TENSOR_UNIQUE_ID, 0),
-                          .type = enum_of(o, WEFT_CUDNN_ATTR_TENSOR_DATA_TYPE),
-                          .rank = (int)count_of(o, WEFT_CUDNN_ATTR_TENSOR_DIMENSIONS),
-                          .align = int64_of(o, WEFT_CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0)};
-    for (int i = 0; i < t.rank; i++) {
-        t.dim[i] = int64_of(o, WEFT_CUDNN_ATTR_TENSOR_DIMENSIONS, i);
-        t.stride[i] = int64_of(o, WEFT_CUDNN_ATTR_TENSOR_STRIDES, i);
-    }
-    return t;
-}
-
-static bool check_convolution(object *o)
-{
-    const object *g = desc_of(o, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, 0);
-    weft_conv *c = &o->conv;
-    c->x = tensor_of(desc_of(o, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, 0));
-    c->w = tensor_of(desc_of(o, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, 0));
-    c->y = tensor_of(desc_of(o, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, 0));
-    c->spatial = (int)int64_of(g, WEFT_CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 0);
-    int rank = c->spatial + 2;
-    if (c->x.rank != rank || c->w.rank != rank || c->y.rank != rank)
-        return refuse("tensors of a convolution have two dims more than spatial ones");
-    if (c->x.dim[1] % c->w.dim[1] || c->w.dim[0] % (c->x.dim[1] / c->w.dim[1]) ||
-        c->y.dim[0] != c->x.dim[0] || c->y.dim[1] != c->w.dim[0])
-        return refuse("channels or images of a convolution differ");
-    for (int i = 0; i < c->spatial; i++) {
-        c->pad[i] = int64_of(g, WEFT_CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, i);
-        c->behind[i] = int64_of(g, WEFT_CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, i);
-        c->stride[i] = int64_of(g, WEFT_CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, i);
-        c->dilation[i] = int64_of(g, WEFT_CUDNN_ATTR_CONVOLUTION_DILATIONS, i);
-        int64_t reach = (c->w.dim[2 + i] - 1) * c->dilation[i] + 1;
-        int64_t room = c->x.dim[2 + i] + c->pad[i] + c->behind[i] - reach;
-        if (room < 0 || c->y.dim[2 + i] != room / c->stride[i] + 1)
-            return refuse("the result of a convolution has another size");
-    }
-    if (double_of(o, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA) != 1 ||
-        double_of(o, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA) != 0)
-        return refuse("factors of a convolution other than 1 and 0");
-    return true;
-}
-
-static bool check_pointwise(const object *o)
-{
-    const object *f = desc_of(o, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, 0);
-    const object *b = desc_of(o, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_BDESC, 0);
-    unsigned mode = enum_of(f, WEFT_CUDNN_ATTR_POINTWISE_MODE);
-    weft_conv_tensor x = tensor_of(desc_of(o, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_XDESC, 0));
-    weft_conv_tensor y = tensor_of(desc_of(o, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_YDESC, 0));
-    if ((mode == WEFT_CUDNN_POINTWISE_ADD) != (b != NULL))
-        return refuse("a sum has a second operand, a function has none");
-    weft_conv_tensor second = b ? tensor_of(b) : x;
-    if (x.rank != y.rank || second.rank != y.rank)
-        return refuse("operands of an operation have another rank than the result");
-    for (int i = 0; i < y.rank; i++)
-        if (x.dim[i] != y.dim[i] || (second.dim[i] != y.dim[i] && second.dim[i] != 1))
-            return refuse("operands of an operation have other dims than the result");
-    return true;
-}
-
-static bool has_own_ids(const weft_conv *c)
-{
-    const int64_t id[] = {c->x.id, c->w.id, c->y.id, c->z.id, c->bias.id};
-    for (int i = 0; i < 5; i++)
-        for (int k = 0; id[i] && k < i; k++)
-            if (id[k] == id[i])
-                return refuse("an id is used twice");
-    return true;
-}
-
-/* Only conv [-> add z] -> add bias [-> ReLU] and conv alone, between virtual values of f32. */
-static weft_cudnn_status read_graph(object *o)
-{
-    int64_t n = count_of(o, WEFT_CUDNN_ATTR_OPERATIONGRAPH_OPS);
-    const object *first = desc_of(o, WEFT_CUDNN_ATTR_OPERATIONGRAPH_OPS, 0);
-    bool biased = false;
-    if (first->type != D(OPERATION_CONVOLUTION_FORWARD))
-        return WEFT_CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
-    o->conv = first->conv;
-    const object *last = desc_of(first, WEFT_CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, 0);
-    for (int64_t i = 1; i < n; i++) {
-        const object *op = desc_of(o, WEFT_CUDNN_ATTR_OPERATIONGRAPH_OPS, i);
-        if (op->type != D(OPERATION_POINTWISE) || !is_virtual(last) ||
-            desc_of(op, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_XDESC, 0) != last ||
-            enum_of(last, WEFT_CUDNN_ATTR_TENSOR_DATA_TYPE) != WEFT_CUDNN_DATA_FLOAT)
-            return WEFT_CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
-        const object *b = desc_of(op, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_BDESC, 0);
-        last = desc_of(op, WEFT_CUDNN_ATTR_OPERATION_POINTWISE_YDESC, 0);
-        weft_conv_tensor second = b ? tensor_of(b) : (weft_conv_tensor){0};
-        bool per_channel = b && second.dim[0] == 1 && second.dim[2] == 1 && second.dim[3] == 1;
-        if (b && per_channel && !biased) {
-            o->conv.bias = second;
-            biased = true;
-        } else if (b && !biased && !o->conv.z.id) {
-            o->conv.z = second;
-        } else if (!b && biased && !o->conv.relu) {
-            o->conv.relu = true;
-        } else {
-            return WEFT_CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
-        }
-    }
-    o->conv.y = tensor_of(last);
-    if (!has_own_ids(&o->conv))
-        return WEFT_CUDNN_STATUS_BAD_PARAM;
-    if (is_virtual(last) || (n > 1 && !biased))
-        return WEFT_CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN;
-    return WEFT_CUDNN_STATUS_SUCCESS;
-}
-
 static weft_cudnn_status read_device(object *o)
 {
     static const char *const keys[] = {
         "multiProcessorCount", "warpSize",    "maxThreadsPerSM", "maxSharedMemoryPerBlockOptin",
         "memoryBusWidth",      "maxGridSize", "deviceName"};
-    const attr *json = find_attr(o, WEFT_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
-    bool handle = find_attr(o, WEFT_CUDNN_ATTR_DEVICEPROP_HANDLE) != NULL;
+    const attr *json = weft_dnn_attr(o, WEFT_CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+    bool handle = weft_dnn_attr(o, WEFT_CUDNN_ATTR_DEVICEPROP_HANDLE) != NULL;
     o->arch = (int)weft_double_number("ARCH", 90);
     if (handle == (json != NULL)) {
-        refuse("a device is one of a handle, or one of JSON");
+        weft_dnn_refuse("a device is one of a handle, or one of JSON");
         return WEFT_CUDNN_STATUS_BAD_PARAM;
     }
     if (handle)
@@ -619,25 +401,31 @@ static weft_cudnn_status read_device(object *o)
         if (!strstr(json->value, keys[i]))
             arch = NULL;
     if (!arch) {
-        refuse("a device lacks a property");
+        weft_dnn_refuse("a device lacks a property");
         return WEFT_CUDNN_STATUS_BAD_PARAM;
     }
     o->arch = atoi(arch + strlen("\"deviceVer\":")) / 10;
     return WEFT_CUDNN_STATUS_SUCCESS;
 }
 
-/* WEFT_DOUBLE_ABSENT: "conv": no engine supports the graph. */
+/* WEFT_DOUBLE_ABSENT: "conv", "pool", "attention": no engine supports the graph. */
 static weft_cudnn_status read_heuristic(object *o)
 {
-    unsigned mode = enum_of(o, WEFT_CUDNN_ATTR_ENGINEHEUR_MODE);
-    if (!find_attr(o, WEFT_CUDNN_ATTR_ENGINEHEUR_DEVICEPROP) ||
+    unsigned mode = weft_dnn_enum(o, WEFT_CUDNN_ATTR_ENGINEHEUR_MODE);
+    if (!weft_dnn_attr(o, WEFT_CUDNN_ATTR_ENGINEHEUR_DEVICEPROP) ||
         (mode != WEFT_CUDNN_HEUR_MODE_A && mode != WEFT_CUDNN_HEUR_MODE_FALLBACK)) {
-        refuse("a heuristic without a device, or of another mode");
+        weft_dnn_refuse("a heuristic without a device, or of another mode");
         return WEFT_CUDNN_STATUS_BAD_PARAM;
     }
-    o->conv = desc_of(o, WEFT_CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, 0)->conv;
-    return weft_double_listed("ABSENT", "conv") ? WEFT_CUDNN_STATUS_NOT_SUPPORTED
-                                                : WEFT_CUDNN_STATUS_SUCCESS;
+    o->conv = weft_dnn_desc(o, WEFT_CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, 0)->conv;
+    unsigned kind = o->conv.kind;
+    if (weft_double_listed("ABSENT", kind == WEFT_CONV_KIND_CONV        ? "conv"
+                                     : kind == WEFT_CONV_KIND_ATTENTION ? "attention"
+                                                                        : "pool"))
+        return WEFT_CUDNN_STATUS_NOT_SUPPORTED;
+    return kind != WEFT_CONV_KIND_CONV && !find_enqueue()
+               ? WEFT_CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING
+               : WEFT_CUDNN_STATUS_SUCCESS;
 }
 
 /* -- Plans and their text --------------------------------------------------------------------- */
@@ -653,11 +441,11 @@ static weft_cudnn_status read_text(object *o, const char *text)
 {
     o->engine = find_engine(weft_conv_number(text, "\"engineId\""));
     if (!o->engine || !weft_conv_parse(text, &o->conv)) {
-        refuse("cuDNN would crash: the text of a plan is none");
+        weft_dnn_refuse("cuDNN would crash: the text of a plan is none");
         return WEFT_CUDNN_STATUS_BAD_PARAM;
     }
     if (weft_conv_number(text, "\"cudnnVersion\"") != (int64_t)cudnnGetVersion()) {
-        refuse("the text of a plan is of another version");
+        weft_dnn_refuse("the text of a plan is of another version");
         return WEFT_CUDNN_STATUS_SERIALIZATION_VERSION_MISMATCH;
     }
     return weft_conv_number(text, "\"arch\"") == o->arch
@@ -667,12 +455,12 @@ static weft_cudnn_status read_text(object *o, const char *text)
 
 static weft_cudnn_status read_plan(object *o)
 {
-    const object *config = desc_of(o, WEFT_CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, 0);
-    const object *device = desc_of(o, WEFT_CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, 0);
-    const attr *json = find_attr(o, WEFT_CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
+    const object *config = weft_dnn_desc(o, WEFT_CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, 0);
+    const object *device = weft_dnn_desc(o, WEFT_CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, 0);
+    const attr *json = weft_dnn_attr(o, WEFT_CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
     if (!device || (json != NULL) == (config != NULL)) {
-        refuse(device ? "a plan is made of a configuration, or of a text"
-                      : "cuDNN would crash: a plan without a device");
+        weft_dnn_refuse(device ? "a plan is made of a configuration, or of a text"
+                               : "cuDNN would crash: a plan without a device");
         return WEFT_CUDNN_STATUS_BAD_PARAM;
     }
     o->arch = device->arch;
@@ -685,39 +473,25 @@ static weft_cudnn_status read_plan(object *o)
 
 static bool check_pack(const object *o)
 {
-    int64_t n = count_of(o, WEFT_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
-    if (n != count_of(o, WEFT_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS))
-        return refuse("a pack has as many addresses as ids");
+    int64_t n = weft_dnn_count(o, WEFT_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    if (n != weft_dnn_count(o, WEFT_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS))
+        return weft_dnn_refuse("a pack has as many addresses as ids");
     return true;
 }
 
 static weft_cudnn_status finalise(object *o)
 {
-    bool ok = true;
     for (int i = 0; i < ROWS; i++)
-        if (rows[i].desc == o->type && rows[i].least > 0 && !find_attr(o, rows[i].name)) {
+        if (rows[i].desc == o->type && rows[i].least > 0 && !weft_dnn_attr(o, rows[i].name)) {
             weft_double_mistake("cudnnBackendFinalize: a descriptor of type %u lacks attribute %u",
                                 o->type, rows[i].name);
             return WEFT_CUDNN_STATUS_BAD_PARAM;
         }
     switch (o->type) {
-    case D(TENSOR):
-        ok = check_tensor(o);
-        break;
-    case D(CONVOLUTION):
-        ok = check_geometry(o);
-        break;
-    case D(OPERATION_CONVOLUTION_FORWARD):
-        ok = check_convolution(o);
-        break;
-    case D(OPERATION_POINTWISE):
-        ok = check_pointwise(o);
-        break;
     case D(VARIANT_PACK):
-        ok = check_pack(o);
-        break;
+        return check_pack(o) ? WEFT_CUDNN_STATUS_SUCCESS : WEFT_CUDNN_STATUS_BAD_PARAM;
     case D(OPERATIONGRAPH):
-        return read_graph(o);
+        return weft_dnn_read_graph(o);
     case D(DEVICEPROP):
         return read_device(o);
     case D(ENGINEHEUR):
@@ -725,9 +499,8 @@ static weft_cudnn_status finalise(object *o)
     case D(EXECUTION_PLAN):
         return read_plan(o);
     default:
-        break;
+        return weft_dnn_check(o) ? WEFT_CUDNN_STATUS_SUCCESS : WEFT_CUDNN_STATUS_BAD_PARAM;
     }
-    return ok ? WEFT_CUDNN_STATUS_SUCCESS : WEFT_CUDNN_STATUS_BAD_PARAM;
 }
 
 weft_cudnn_status cudnnBackendFinalize(weft_cudnn_desc desc)
@@ -762,8 +535,13 @@ static weft_cudnn_status put(const void *from, int64_t n, size_t size, int64_t r
 static weft_cudnn_status put_configs(const object *heuristic, int64_t room, int64_t *n, void *value,
                                      const char *call)
 {
-    bool listed = enum_of(heuristic, WEFT_CUDNN_ATTR_ENGINEHEUR_MODE) == WEFT_CUDNN_HEUR_MODE_A;
+    bool listed =
+        weft_dnn_enum(heuristic, WEFT_CUDNN_ATTR_ENGINEHEUR_MODE) == WEFT_CUDNN_HEUR_MODE_A;
     int from = listed ? 0 : LISTED, count = listed ? LISTED : ENGINES - LISTED;
+    if (heuristic->conv.kind != WEFT_CONV_KIND_CONV) {
+        from = COMPILED;
+        count = listed;
+    }
     *n = count;
     for (int i = 0; i < count && i < room; i++) {
         void *p;
@@ -854,26 +632,32 @@ weft_cudnn_status cudnnBackendGetAttribute(weft_cudnn_desc const desc, unsigned 
 
 /* -- Execution ------------------------------------------------------------------------------ */
 
-/* Puts the addresses of the pack into the tensors: all of them, and no other. */
+/* Puts the addresses of the pack into the tensors, and reads a value of the host: all of them, and
+ * no other. */
 static bool take_pack(weft_conv *c, const object *pack, const char *call)
 {
-    weft_conv_tensor *const tensor[] = {&c->x, &c->w, &c->y, &c->z, &c->bias};
-    int64_t n = count_of(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS), taken = 0, wanted = 0;
-    for (int t = 0; t < 5; t++) {
+    weft_conv_tensor scale = {.id = c->scale_id, .align = sizeof(float)};
+    weft_conv_tensor *const tensor[] = {&c->x, &c->w, &c->y, &c->z, &c->bias, &scale};
+    int64_t n = weft_dnn_count(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS), taken = 0;
+    int64_t wanted = 0;
+    for (size_t t = 0; t < sizeof tensor / sizeof *tensor; t++) {
         wanted += tensor[t]->id != 0;
         for (int64_t i = 0; tensor[t]->id && i < n; i++)
-            if (int64_of(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, i) == tensor[t]->id) {
+            if (weft_dnn_int64(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, i) == tensor[t]->id) {
                 tensor[t]->at =
-                    (void *)desc_of(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, i);
+                    (void *)weft_dnn_desc(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, i);
                 taken++;
             }
         if (tensor[t]->id &&
             (!tensor[t]->at || (uintptr_t)tensor[t]->at % (size_t)tensor[t]->align)) {
-            weft_double_mistake("%s: tensor %d is at %p, it must be aligned to %lld", call, t,
+            weft_double_mistake("%s: tensor %zu is at %p, it must be aligned to %lld", call, t,
                                 tensor[t]->at, (long long)tensor[t]->align);
             return false;
         }
     }
+    if (scale.at && c->scale_on_host)
+        memcpy(&c->scale, scale.at, sizeof c->scale);
+    c->scale_at = c->scale_on_host ? NULL : scale.at;
     if (taken == wanted && n == wanted)
         return true;
     weft_double_mistake("%s: %lld addresses, the plan has %lld tensors", call, (long long)n,
@@ -886,7 +670,7 @@ static weft_cudnn_status enqueue(const object *handle, const object *plan, const
 {
     weft_double_enqueue_fn fn = find_enqueue();
     weft_conv c = plan->conv;
-    void *workspace = desc_of(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 0);
+    void *workspace = weft_dnn_desc(pack, WEFT_CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 0);
     if (!take_pack(&c, pack, call))
         return WEFT_CUDNN_STATUS_BAD_PARAM;
     if (plan->engine->workspace && (!workspace || (uintptr_t)workspace % WORKSPACE_ALIGN)) {
@@ -896,12 +680,14 @@ static weft_cudnn_status enqueue(const object *handle, const object *plan, const
     if (!fn)
         return WEFT_CUDNN_STATUS_NOT_INITIALIZED;
     c.time_us = plan->engine->time_us;
-    weft_double_span read[4], write[2];
+    weft_double_span read[5], write[2];
     size_t n_read = 0, n_write = 0;
     const weft_conv_tensor *const from[] = {&c.x, &c.w, &c.z, &c.bias};
     for (int i = 0; i < 4; i++)
         if (from[i]->id)
             read[n_read++] = (weft_double_span){(uintptr_t)from[i]->at, weft_conv_span(from[i])};
+    if (c.scale_at)
+        read[n_read++] = (weft_double_span){(uintptr_t)c.scale_at, sizeof c.scale};
     write[n_write++] = (weft_double_span){(uintptr_t)c.y.at, weft_conv_span(&c.y)};
     if (plan->engine->workspace)
         write[n_write++] =

@@ -23,13 +23,15 @@ static const char *bundle_path(const char *name)
 
 /* -- Whole networks --------------------------------------------------------------------------- */
 
-/* Number of launches of the model whose kernel is cuDNN's after a run at this batch. */
-static uint32_t count_cudnn(int64_t batch)
+/* Number of launches of a model (NULL: the first) whose kernel is cuDNN's after a run at this
+ * batch.
+ */
+static uint32_t count_of_model(const char *bundle, const char *model, int64_t batch)
 {
     subject s;
     uint32_t n = 0, count = 0;
     weft_tensor in[PORTS_MAX], out[PORTS_MAX];
-    need(open_subject(&s, bundle_path("convs.gpu"), NULL, &whole));
+    need(open_subject(&s, bundle_path(bundle), model, &whole));
     const weft_bundle_program *p = weft_session_program(s.session);
     uint32_t n_in = make_inputs(p, batch, in);
     weft_session_profile(s.session, true);
@@ -41,6 +43,11 @@ static uint32_t count_cudnn(int64_t batch)
     close_subject(&s);
     sound();
     return count;
+}
+
+static uint32_t count_cudnn(int64_t batch)
+{
+    return count_of_model("convs.gpu", NULL, batch);
 }
 
 static void compare_convs(void)
@@ -86,6 +93,28 @@ static void test_drv_convs__run_on_partitions(void **state)
     (void)state;
     const weft_engine_options part = {.threads = 1, .sm_first = 16, .n_sm = 32};
     compare_model(bundle_path("convs.cpu"), bundle_path("convs.gpu"), NULL, &part, 2);
+}
+
+/* -- Attention and pooling -------------------------------------------------------------------- */
+
+/* All but attention with heads of 12 columns, and all pooling; with and without cuDNN. */
+static void test_drv_convs__run_attention_and_pooling(void **state)
+{
+    (void)state;
+    static const char *const absent[] = {"", "attention", "pool"};
+    for (int i = 0; i < 3; i++) {
+        setenv("WEFT_DOUBLE_ABSENT", absent[i], 1);
+        for (int half = 0; half < 2; half++) {
+            const char *gpu = half ? "heads.bf16.gpu" : "heads.f16.gpu";
+            tolerance = half ? 2e-2 : 3e-3;
+            assert_int_equal(count_of_model(gpu, "heads", 2), i == 1 ? 0 : 3);
+            assert_int_equal(count_of_model(gpu, "pools", 2), i == 2 ? 1 : 6);
+            compare_model(bundle_path("heads.cpu"), bundle_path(gpu), "heads", &whole, 3);
+            compare_model(bundle_path("heads.cpu"), bundle_path(gpu), "pools", &whole, 3);
+        }
+    }
+    unsetenv("WEFT_DOUBLE_ABSENT");
+    tolerance = 1e-4;
 }
 
 /* -- Failing calls ---------------------------------------------------------------------------- */
@@ -191,6 +220,12 @@ static void test_drv_convs__are_planned_without_a_device(void **state)
     assert_int_equal(engine_of(&device, &conv), 26);
     conv.dim[WEFT_CONV_CHANNELS] = 0;
     assert_int_equal(engine_of(&device, &conv), -1);
+    weft_conv_key attention = {.dim = {2, 4, 8, 8, 64, 768, 768, 768, 256},
+                               .dtype = WEFT_DTYPE_F16,
+                               .flags = WEFT_CONV_ATTENTION | WEFT_CONV_Z};
+    assert_int_equal(engine_of(&device, &attention), 5);
+    attention.dim[WEFT_ATTENTION_HEAD] = 60;
+    assert_int_equal(engine_of(&device, &attention), -1);
     weft_cudnn__forget(&device);
     sound();
 }
@@ -206,8 +241,13 @@ int main(int argc, char **argv)
 {
 #define T(name) cmocka_unit_test_setup_teardown(test_drv_convs__##name, start, end)
     const struct CMUnitTest tests[] = {
-        T(run_on_cudnn),      T(run_without_cudnn),     T(use_their_plans),
-        T(run_on_partitions), T(survive_failing_calls), T(are_planned_without_a_device),
+        T(run_on_cudnn),
+        T(run_without_cudnn),
+        T(use_their_plans),
+        T(run_on_partitions),
+        T(survive_failing_calls),
+        T(are_planned_without_a_device),
+        T(run_attention_and_pooling),
     };
     if (argc != 2)
         return 2;
