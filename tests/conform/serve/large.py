@@ -1,4 +1,4 @@
-# needs: numpy onnx
+# needs: numpy
 """Batches and answers that do not fit into the memory shared with a worker go over the socket: sizes around and above it,
 in turn with small ones, while small requests of another model are answered meanwhile."""
 import http.client
@@ -7,18 +7,18 @@ import subprocess
 import threading
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 from serving import WEFT, Server, read_answer
+from tests.support.onnx_file import Graph, Node, Port
 
 SHARED = 4 << 20  # largest size of the shared memory for a batch
 
 
 def make_model(path, op, shape):
-    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], op.lower(),
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    g = Graph(opset=17)
+    g.inputs.append(Port("x", "float32", shape))
+    g.nodes.append(Node(op, ["x"], ["y"]))
+    g.outputs.append(Port("y", "float32"))
+    g.save(path)
 
 
 def ask(connection, model, x):

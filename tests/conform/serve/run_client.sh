@@ -8,11 +8,12 @@ test_file=$(realpath "$1")
 shift
 here=$(dirname "$test_file")
 needs=$(sed -n 's/^# needs: //p' "$test_file")
+# In an empty folder: a folder of a module's name beside the test would pass for the module.
+box=$(mktemp -d "${TMPDIR:-/tmp}/weft-serve.XXXXXX")
+trap 'rm -rf "$box"' EXIT
+cd "$box"
 for python in ${WEFT_PYTHON:-} python3 /usr/bin/python3; do
     if PYTHONPATH=$here "$python" -c "import ${needs// /, }" 2>/dev/null; then
-        box=$(mktemp -d "${TMPDIR:-/tmp}/weft-serve.XXXXXX")
-        trap 'rm -rf "$box"' EXIT
-        cd "$box"
         code=0
         PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 "$python" "$test_file" "$@" || code=$?
         exit "$code"
