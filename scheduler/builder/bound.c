@@ -70,7 +70,7 @@ static double least_ratio(const weft_option_table *table, uint32_t demand, bool 
         const weft_option *o = &table->option[demand][i];
         double ratio = weight_of(rules, o) / peak_of(rules, o);
         if (priced)
-            ratio *= weft_fleet__price(o->row);
+            ratio *= o->price_per_hour;
         if (i == 0 || ratio < least)
             least = ratio;
     }
@@ -91,7 +91,7 @@ static double least_memory(const weft_option_table *table, uint32_t demand, bool
         double has = fmax((double)weft_fleet__mem(o->row), type ? (double)type->mem_bytes : 0);
         has *= 1 - table->problem->rules.mem_reserve;
         double part = has > 0 ? (double)o->mem_bytes / has : 0;
-        least = fmin(least, priced ? part * weft_fleet__price(o->row) : part);
+        least = fmin(least, priced ? part * o->price_per_hour : part);
     }
     return isfinite(least) ? least : 0;
 }

@@ -143,6 +143,8 @@ typedef struct weft_option {
     uint32_t shape; /* index into the shapes of the option table */
     uint32_t demand;
     double exec_us, peak_per_s;
+    double price_per_hour; /* of the device; 0: not known */
+    double cost;        /* weight of the slice times the price, or times 1 where it is not known */
     uint64_t mem_bytes; /* of all processes */
     weft_pressure use;
 } weft_option;

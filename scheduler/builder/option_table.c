@@ -303,6 +303,7 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
     for (uint32_t i = 0; i < n; i++) {
         const weft_timed_point *k = list[i];
         const weft_shape *shape = &table->shape[k->shape];
+        double price = weft_fleet__price(shape->row);
         option[i] = (weft_option){
             .row = shape->row,
             .spec = shape->spec,
@@ -311,6 +312,8 @@ static void list_options(weft_option_table *table, uint32_t demand, weft_arena *
             .demand = demand,
             .exec_us = k->exec_us,
             .peak_per_s = weft_slo__capacity_per_s(&table->problem->rules, d, k->point, k->exec_us),
+            .price_per_hour = price,
+            .cost = shape->spec.weight * (price > 0 ? price : 1),
             .mem_bytes = weft_point__mem_bytes(k->point),
             .use = weft_point__pressure(shape->row, k->point)};
     }

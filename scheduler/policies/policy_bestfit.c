@@ -31,12 +31,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double cost_of(const weft_option *o)
-{
-    double price = weft_fleet__price(o->row);
-    return o->spec.weight * (price > 0 ? price : 1);
-}
-
 /* Demands with the largest need of devices come first. */
 static double less_need(const weft_builder *builder, uint32_t demand)
 {
@@ -74,7 +68,7 @@ static bool take_slice(weft_builder *builder, uint32_t demand, double *rest)
     for (uint32_t i = 0; i < n; i++) {
         const weft_option *o = &builder->option[demand][i];
         list[i] =
-            (ranked){.option = o, .cost = cost_of(o), .carries = o->peak_per_s >= *rest, .rank = i};
+            (ranked){.option = o, .cost = o->cost, .carries = o->peak_per_s >= *rest, .rank = i};
     }
     qsort(list, n, sizeof *list, compare_ranked);
     for (uint32_t i = 0; i < n; i++) {

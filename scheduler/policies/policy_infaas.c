@@ -110,12 +110,6 @@ static int compare_tasks(const void *a, const void *b)
     return order ? order : (p->app != NULL) - (q->app != NULL);
 }
 
-static double cost_of(const weft_option *o)
-{
-    double price = weft_fleet__price(o->row);
-    return o->spec.weight * (price > 0 ? price : 1);
-}
-
 /* Requests per second that an instance is assumed to carry. */
 static double counted_on(const run *r, const weft_option *o)
 {
@@ -144,7 +138,7 @@ static void list_variants(run *r, task *t, uint32_t demand, uint32_t arch)
             (weft_infaas_variant){.arch = arch,
                                   .row = (uint32_t)(best->row - r->builder->fleet->device),
                                   .weight = best->spec.weight,
-                                  .cost = cost_of(best),
+                                  .cost = best->cost,
                                   .peak_per_s = counted_on(r, best),
                                   .load_s = r->start_s + (double)best->mem_bytes / r->bytes_per_s};
     }

@@ -89,8 +89,7 @@ static bool is_whole(const weft_option *o)
 
 static double price_of(const weft_option *o)
 {
-    double price = weft_fleet__price(o->row);
-    return price > 0 ? price : 1;
+    return o->price_per_hour > 0 ? o->price_per_hour : 1;
 }
 
 /* -- Saturation ------------------------------------------------------------------------------- */

@@ -91,8 +91,7 @@ static const weft_option *option_by_round(const weft_builder *builder, const wef
     double least = HUGE_VAL;
     for (uint32_t i = 0; i < builder->n_option[portion->demand]; i++) {
         const weft_option *o = &builder->option[portion->demand][i];
-        double round_us = round_of(builder, portion, o), price = weft_fleet__price(o->row);
-        double part = o->spec.weight * (price > 0 ? price : 1) * o->exec_us / round_us;
+        double round_us = round_of(builder, portion, o), part = o->cost * o->exec_us / round_us;
         if (o->point->procs != 1 || !(round_us > 2 * o->exec_us) || !(part < least))
             continue;
         least = part;

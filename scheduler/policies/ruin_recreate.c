@@ -31,12 +31,6 @@ enum { EMPTIED_MAX = 3, NEEDS_MAX = 1024, SHARES_TRIED_MAX = 512 };
 
 /* -- Adding ----------------------------------------------------------------------------------- */
 
-static double cost_of(const weft_option *o)
-{
-    double price = weft_fleet__price(o->row);
-    return o->spec.weight * (price > 0 ? price : 1);
-}
-
 /* Options that carry the rest come first: the cheapest, then the fastest. The others follow by
  * ratio of capacity to price, or by capacity. */
 static bool is_before(const weft_option *a, const weft_option *b, double rest, bool bulk)
@@ -46,15 +40,15 @@ static bool is_before(const weft_option *a, const weft_option *b, double rest, b
     if (bulk && a_carries != b_carries) {
         /* An option that carries the rest is compared by its ratio, too: much of its capacity may
          * stay unused. */
-        x = cost_of(a) / fmin(a->peak_per_s, rest);
-        y = cost_of(b) / fmin(b->peak_per_s, rest);
+        x = a->cost / fmin(a->peak_per_s, rest);
+        y = b->cost / fmin(b->peak_per_s, rest);
         if (x != y)
             return x < y;
     }
     if (a_carries != b_carries)
         return a_carries;
-    x = a_carries ? cost_of(a) : bulk ? cost_of(a) / a->peak_per_s : -a->peak_per_s;
-    y = b_carries ? cost_of(b) : bulk ? cost_of(b) / b->peak_per_s : -b->peak_per_s;
+    x = a_carries ? a->cost : bulk ? a->cost / a->peak_per_s : -a->peak_per_s;
+    y = b_carries ? b->cost : bulk ? b->cost / b->peak_per_s : -b->peak_per_s;
     return x != y ? x < y : a->exec_us < b->exec_us;
 }
 

@@ -38,7 +38,7 @@ static void sum_up(weft_solution *list)
             list->goodput_per_s += list->at[end].rate_per_s;
         }
         list->fullness += weight * weight;
-        list->cost_per_hour += weft_fleet__price(list->at[i].option->row);
+        list->cost_per_hour += list->at[i].option->price_per_hour;
         list->devices++;
         i = end;
     }
