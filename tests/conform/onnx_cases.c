@@ -2,7 +2,7 @@
  * test_data_set_N/{input,output}_K.pb) through importer, passes, code generation, a bundle file
  * and the CPU driver.
  *
- * Each case runs in a child process, so that a crash fails only that case. The gaps file lists
+ * Cases run in child processes, so that a crash fails only one case. The gaps file lists
  * cases that are known to fail, one per line with the reason; a listed case that passes is a
  * failure, so that the list stays correct. Exit code 77 if the data is not installed. */
 #include "runtime/runtime.h"
@@ -18,7 +18,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PORTS_MAX = 64, NAMES_MAX = 4096, CASE_SECONDS = 120, NO_GAP = NAMES_MAX };
+enum {
+    PORTS_MAX = 64,
+    NAMES_MAX = 4096,
+    CASE_SECONDS = 120,
+    CASES_A_CHILD = 64,
+    NO_GAP = NAMES_MAX
+};
 
 /* How a case ends. REFUSED: an UNSUP error with a message; WRONG: other numbers, or a model said to
  * be invalid; CRASH: a signal, a time-out included. */
@@ -176,26 +182,53 @@ static outcome run_case(const char *dir)
     return result;
 }
 
-static outcome run_case_apart(const char *dir)
+/* -- Cases in child processes --------------------------------------------------------------- */
+
+static void run_cases_and_exit(const options *o, char *const *name, size_t n, int to)
 {
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
+    for (size_t i = 0; i < n; i++) {
+        char dir[4096];
+        snprintf(dir, sizeof dir, "%s/%s/%s", o->data, o->suite, name[i]);
         alarm(CASE_SECONDS);
-        outcome result = run_case(dir);
+        unsigned char result = (unsigned char)run_case(dir);
+        if (result != CASE_PASS)
+            fprintf(stderr, "    in %s\n", name[i]);
         fflush(NULL);
-        exit((int)result);
+        if (write(to, &result, 1) != 1)
+            abort();
     }
-    int status = 0;
-    if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+    exit(0);
+}
+
+/* Runs the first cases of a list in one child, until all or CASES_A_CHILD are done or one crashes.
+ * Returns how many have a result. What the sanitizers find when the child ends is a crash of the
+ * last one. */
+static size_t run_cases_apart(const options *o, char *const *name, size_t n, outcome *out)
+{
+    int ends[2], status = 0;
+    size_t done = 0;
+    n = n < CASES_A_CHILD ? n : CASES_A_CHILD;
+    fflush(NULL);
+    pid_t pid = pipe(ends) == 0 ? fork() : -1;
+    if (pid < 0) {
         perror("    fork");
-        return CASE_WRONG;
+        exit(1);
     }
-    if (WIFSIGNALED(status)) {
-        fprintf(stderr, "    ended by signal %d\n", WTERMSIG(status));
-        return CASE_CRASH;
+    if (pid == 0) {
+        close(ends[0]);
+        run_cases_and_exit(o, name, n, ends[1]);
     }
-    return WEXITSTATUS(status) < CASE_CRASH ? (outcome)WEXITSTATUS(status) : CASE_CRASH;
+    close(ends[1]);
+    for (unsigned char result; done < n && read(ends[0], &result, 1) == 1;)
+        out[done++] = (outcome)result;
+    close(ends[0]);
+    if (waitpid(pid, &status, 0) < 0 || status != 0) {
+        fprintf(stderr, "    ended by signal %d, exit code %d\n", WTERMSIG(status),
+                WEXITSTATUS(status));
+        done += done < n;
+        out[done - 1] = CASE_CRASH;
+    }
+    return done;
 }
 
 /* -- Gaps ----------------------------------------------------------------------------------- */
@@ -278,11 +311,12 @@ static bool is_expected(const names *gaps, size_t gap, outcome result)
 static int run_suite(const options *o, const names *cases, names *gaps)
 {
     unsigned count[CASE_OUTCOMES] = {0}, unexpected = 0;
+    static outcome results[NAMES_MAX];
+    for (size_t i = 0; i < cases->n;)
+        i += run_cases_apart(o, cases->at + i, cases->n - i, results + i);
     for (size_t i = 0; i < cases->n; i++) {
-        char dir[4096];
-        snprintf(dir, sizeof dir, "%s/%s/%s", o->data, o->suite, cases->at[i]);
         size_t gap = find_gap(gaps, cases->at[i]);
-        outcome result = run_case_apart(dir);
+        outcome result = results[i];
         count[result]++;
         bool expected = is_expected(gaps, gap, result);
         unexpected += !expected;
