@@ -379,6 +379,62 @@ typedef struct weft_plan_move {
 void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
                     const weft_plan_move **out, size_t *out_n);
 
+/* A device on which nothing of a plan runs. */
+typedef struct weft_plan_spare {
+    uint32_t device;
+    const char *type;
+    bool is_mig; /* split by MIG */
+} weft_plan_spare;
+
+/* Slices start; when they are ready, others end. */
+typedef struct weft_plan_step {
+    const weft_plan *plan;    /* what runs when the step is over */
+    uint32_t n_start, n_stop; /* slices */
+    uint32_t n_mig;           /* of those that start: on new MIG instances */
+} weft_plan_step;
+
+/* A model of which less is left than needed, from the end of a step on. */
+typedef struct weft_plan_dip {
+    const char *model;
+    uint32_t step;
+    double needed_per_s, left_per_s;
+    uint32_t device; /* where others have to end first */
+    const char *type;
+} weft_plan_dip;
+
+#define WEFT_STEP_NONE UINT32_MAX
+
+/* A slice that runs for the time of the change only. */
+typedef struct weft_plan_copy {
+    const weft_placement *at; /* the placements on it */
+    uint32_t n;
+    uint32_t begins, ends; /* steps */
+} weft_plan_copy;
+
+typedef struct weft_plan_course {
+    const weft_plan_step *step;
+    uint32_t n_step; /* 0: the plans have the same slices */
+    /* By placement of the new plan, and of the old one: the step in which it begins, ends; NONE: it
+     * stays. */
+    const uint32_t *begins, *ends;
+    const weft_plan_dip *dip;
+    uint32_t n_dip;
+    const weft_plan_copy *copy;
+    uint32_t n_copy;
+} weft_plan_course;
+
+/* The numbers of the devices of `after` as those of `before` that they are: the ones with the same
+ * or most slices, then spare ones of the type, then others that the new plan leaves, then new
+ * numbers. The result lives in `arena`. */
+weft_plan weft_plan_settle(const weft_plan *before, const weft_plan *after,
+                           const weft_plan_spare *spare, size_t n_spare, weft_arena *arena);
+/* The steps from one plan to the next one on the same devices, in which no model has less capacity
+ * at any time than the least of: the rates of the new plan, what runs, and what the new plan gives
+ * it; dips are what cannot be avoided. The result lives in `arena`. */
+void weft_plan_find_course(const weft_plan *before, const weft_plan *after,
+                           const weft_plan_spare *spare, size_t n_spare, weft_arena *arena,
+                           weft_plan_course *out);
+
 /* Why a profile point is or is not an option, from closest to farthest. */
 typedef enum weft_verdict {
     WEFT_VERDICT_CHOSEN,    /* the plan uses it */
@@ -485,7 +541,8 @@ typedef struct weft_trial {
     const weft_plan *now, *next; /* next comes into force at once; NULL: now stays */
     const weft_problem *problem; /* with the rates observed */
     const uint64_t *queue;       /* waiting requests: of the demands in order, then of the apps */
-    double start_s, seconds;     /* to start a worker; to simulate */
+    double start_s, mig_s;       /* to start a worker; to make a MIG instance, in addition */
+    double seconds;              /* to simulate */
 } weft_trial;
 
 typedef struct weft_trial_result {
@@ -513,11 +570,11 @@ typedef struct weft_control_options {
     double carbon_change; /* relative change of the carbon intensity since the last call */
     double hold_s;        /* least time from a change to one that is made only to save */
     /* A plan that is not needed comes into force if it saves its moves within payback_s; 0: always.
-     * A move costs the slice that it starts for move_s. */
-    double payback_s, move_s;
+     * A move costs the slice that it starts for move_s, on a new MIG instance for mig_s more. */
+    double payback_s, move_s, mig_s;
     bool as_much;           /* no plan carries every rate: asks for one with the goal goodput */
     weft_try_plan try_plan; /* compares both plans before one comes into force; NULL: no trial */
-    double try_s;           /* length of a trial, beside five times move_s */
+    double try_s;           /* length of a trial, beside five times the change */
     double poll_s;          /* between observations; for those who make them */
     double carbon_s;        /* between two readings of the carbon intensity; likewise */
 } weft_control_options;

@@ -441,7 +441,7 @@ static weft_err run_trial(weft_controller *c, const weft_trial *trial, weft_aren
 
 /* Whether the trial allows the new plan. */
 static bool try_plans(weft_controller *c, const weft_problem *problem, const weft_plan *next,
-                      bool needed, weft_arena *arena)
+                      double change_s, bool needed, weft_arena *arena)
 {
     if (!c->o.try_plan || !(c->o.try_s > 0))
         return true;
@@ -452,7 +452,8 @@ static bool try_plans(weft_controller *c, const weft_problem *problem, const wef
                         .problem = problem,
                         .queue = queue,
                         .start_s = c->o.move_s,
-                        .seconds = c->o.try_s + 5 * c->o.move_s};
+                        .mig_s = c->o.mig_s,
+                        .seconds = c->o.try_s + 5 * change_s};
     weft_trial_result stay = {0}, go = {0};
     if (run_trial(c, &trial, arena, &stay) != WEFT_ERR_OK)
         return needed;
@@ -471,10 +472,11 @@ static bool choose(weft_controller *c, const weft_problem *problem, const weft_p
                    weft_arena *arena)
 {
     control_choice x;
-    weft_control__compare(c->plan, next, problem, c->o.move_s, arena, &x);
+    weft_control__compare(c->plan, next, problem, &c->o, arena, &x);
     weft_buf_printf(&c->text,
                     "; wanted %.4g/s, carried %.4g/s -> %.4g/s, %u -> %u devices, %u moves",
                     x.wanted_per_s, x.now_per_s, x.next_per_s, c->plan->gpus, next->gpus, x.moves);
+    weft_control__tell_course(&x.course, &c->o, &c->text);
     const char *lost = weft_control__find_lost(c->plan, next, problem);
     if (lost)
         return weft_buf_printf(&c->text, ": leaves %s without a slice", lost), false;
@@ -497,7 +499,7 @@ static bool choose(weft_controller *c, const weft_problem *problem, const weft_p
         if (!(x.saving * horizon_s / 3600 > x.price))
             return weft_buf_puts(&c->text, ": not worth its moves"), false;
     }
-    if (!try_plans(c, problem, next, needed, arena))
+    if (!try_plans(c, problem, next, fmax(c->o.move_s, x.change_s), needed, arena))
         return weft_buf_puts(&c->text, ": the trial is worse"), false;
     weft_buf_puts(&c->text, needed   ? ": changed, because it is needed"
                             : weighs ? ": changed, as the policy weighs carbon against accuracy"

@@ -61,13 +61,19 @@ typedef struct control_choice {
     double price;                               /* of the moves, `unit` */
     const char *unit;
     uint32_t moves;
+    double change_s; /* until the last slice serves, without last batches */
+    weft_plan_course course;
 } control_choice;
 
 /* Requests per second that a plan carries of what the problem asks for, by its capacities. */
 double weft_control__carried(const weft_plan *plan, const weft_problem *problem, weft_arena *arena,
                              double *out_wanted);
 void weft_control__compare(const weft_plan *now, const weft_plan *next, const weft_problem *problem,
-                           double move_s, weft_arena *arena, control_choice *out);
+                           const weft_control_options *options, weft_arena *arena,
+                           control_choice *out);
+/* Adds the steps of the change, and where models have less capacity than they need meanwhile. */
+void weft_control__tell_course(const weft_plan_course *course, const weft_control_options *options,
+                               weft_buf *out);
 /* A model of the problem that `now` places and `next` does not; NULL: none. The variants of apps
  * are the policy's own choice. */
 const char *weft_control__find_lost(const weft_plan *now, const weft_plan *next,

@@ -24,6 +24,7 @@ void weft_control_live(weft_control_options *options)
                                       .hold_s = 30,
                                       .payback_s = 300,
                                       .move_s = 2,
+                                      .mig_s = 5,
                                       .as_much = true,
                                       .try_s = 5,
                                       .poll_s = 0.5,
@@ -42,14 +43,21 @@ typedef struct key {
         name, offsetof(weft_control_options, field), kind, lo, hi \
     }
 
-static const key keys[] = {
-    KEY("period", period_s, SECONDS, 0, 1e6), KEY("headroom", headroom, FACTOR, 0.1, 100),
-    KEY("up", up_s, SECONDS, 0.01, 1e6),      KEY("down", down_s, SECONDS, 0.01, 1e6),
-    KEY("sigma", sigma, FACTOR, 0, 100),      KEY("rate", rate_change, PART, 0, 100),
-    KEY("misses", miss_share, PART, 0, 1),    KEY("carbon", carbon_change, PART, 0, 100),
-    KEY("hold", hold_s, SECONDS, 0, 1e6),     KEY("payback", payback_s, SECONDS, 0, 1e9),
-    KEY("move", move_s, SECONDS, 0, 1e6),     KEY("trial", try_s, SECONDS, 0, 3600),
-    KEY("poll", poll_s, SECONDS, 0.01, 3600), KEY("intensity", carbon_s, SECONDS, 0.01, 86400)};
+static const key keys[] = {KEY("period", period_s, SECONDS, 0, 1e6),
+                           KEY("headroom", headroom, FACTOR, 0.1, 100),
+                           KEY("up", up_s, SECONDS, 0.01, 1e6),
+                           KEY("down", down_s, SECONDS, 0.01, 1e6),
+                           KEY("sigma", sigma, FACTOR, 0, 100),
+                           KEY("rate", rate_change, PART, 0, 100),
+                           KEY("misses", miss_share, PART, 0, 1),
+                           KEY("carbon", carbon_change, PART, 0, 100),
+                           KEY("hold", hold_s, SECONDS, 0, 1e6),
+                           KEY("payback", payback_s, SECONDS, 0, 1e9),
+                           KEY("move", move_s, SECONDS, 0, 1e6),
+                           KEY("mig", mig_s, SECONDS, 0, 1e6),
+                           KEY("trial", try_s, SECONDS, 0, 3600),
+                           KEY("poll", poll_s, SECONDS, 0.01, 3600),
+                           KEY("intensity", carbon_s, SECONDS, 0.01, 86400)};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
 static bool parse_value(const key *k, const char *text, double *out)

@@ -245,8 +245,7 @@ static size_t list_starts(const matching *m, bool *stays, weft_plan_move *start)
     return n;
 }
 
-void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
-                    const weft_plan_move **out, size_t *out_n)
+static matching match_plans(const weft_plan *before, const weft_plan *after, weft_arena *arena)
 {
     matching m = {.before = before, .after = after, .arena = arena};
     const uint32_t *order = weft_plan__order(after, arena);
@@ -263,6 +262,71 @@ void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena 
     if (before->n > 0)
         qsort_r(m.order, before->n, sizeof *m.order, compare_before, before->at);
     match_devices(&m, order);
+    return m;
+}
+
+/* A device of the old plan, or a spare one. */
+typedef struct settled {
+    uint32_t number;
+    const char *type;
+    bool taken;
+} settled;
+
+/* The devices of the old plan in the order of m->taken, behind the spare ones. */
+static settled *list_settled(const matching *m, const weft_plan_spare *spare, size_t n_spare,
+                             uint32_t *out_next)
+{
+    settled *at = weft_arena_array(m->arena, n_spare + m->n_before + 1, sizeof *at);
+    uint32_t next = 0;
+    for (size_t i = 0; i < n_spare; i++) {
+        at[i] = (settled){spare[i].device, spare[i].type, false};
+        next = spare[i].device >= next ? spare[i].device + 1 : next;
+    }
+    for (size_t i = 0; i < m->before->n; i++) {
+        const weft_placement *p = &m->before->at[i];
+        uint32_t d = m->device_before[i];
+        at[n_spare + d] = (settled){p->device, p->type, m->taken[d]};
+        next = p->device >= next ? p->device + 1 : next;
+    }
+    *out_next = next;
+    return at;
+}
+
+weft_plan weft_plan_settle(const weft_plan *before, const weft_plan *after,
+                           const weft_plan_spare *spare, size_t n_spare, weft_arena *arena)
+{
+    matching m = match_plans(before, after, arena);
+    uint32_t next, n = (uint32_t)n_spare + m.n_before;
+    settled *at = list_settled(&m, spare, n_spare, &next);
+    uint32_t *number = weft_arena_array(arena, m.n_after + 1, sizeof *number);
+    bool *done = weft_arena_array(arena, m.n_after + 1, sizeof *done);
+    weft_plan out = *after;
+    out.at = weft_arena_array(arena, after->n + 1, sizeof *out.at);
+    for (uint32_t i = 0; i < m.n_after; i++)
+        if (m.old_of[i] != NONE) {
+            number[i] = at[n_spare + m.old_of[i]].number;
+            done[i] = true;
+        }
+    for (size_t i = 0; i < after->n; i++) {
+        uint32_t d = m.device_after[i], k = 0;
+        out.at[i] = after->at[i];
+        while (!done[d] && k < n && (at[k].taken || strcmp(at[k].type, after->at[i].type) != 0))
+            k++;
+        if (!done[d]) {
+            number[d] = k < n ? at[k].number : next++;
+            if (k < n)
+                at[k].taken = true;
+            done[d] = true;
+        }
+        out.at[i].device = number[d];
+    }
+    return out;
+}
+
+void weft_plan_diff(const weft_plan *before, const weft_plan *after, weft_arena *arena,
+                    const weft_plan_move **out, size_t *out_n)
+{
+    matching m = match_plans(before, after, arena);
     bool *stays = weft_arena_array(arena, before->n, sizeof *stays);
     weft_plan_move *start = weft_arena_array(arena, after->n, sizeof *start);
     weft_plan_move *end = weft_arena_array(arena, before->n, sizeof *end);

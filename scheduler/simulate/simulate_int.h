@@ -98,7 +98,6 @@ typedef struct sim_slice {
     char name[WEFT_SLICE_NAME_MAX];
     uint32_t slice_id;
     int32_t mig_start;
-    uint32_t mig_mask; /* memory slots of its MIG instance */
     double share;
     bool among; /* an MPS share: interference slows it down */
     sim_state state;
@@ -110,6 +109,9 @@ typedef struct sim_slice {
     uint64_t batches, requests;
     uint64_t key; /* hash of all that must be equal for the next plan to keep the slice */
     bool kept;    /* during a transition: the new plan has it, too */
+    bool leaves;  /* it ends at leave_ns */
+    int64_t leave_ns;
+    weft_placement *placement; /* by replica */
 } sim_slice;
 
 typedef struct sim_device {

@@ -501,7 +501,8 @@ void weft_sim__fire(sim_world *w)
         }
         break;
     default:
-        if (w->slice.at[index].state == SIM_ON || w->slice.at[index].state == SIM_STARTING)
+        if (w->slice.at[index].leaves && w->slice.at[index].leave_ns == w->now_ns &&
+            (w->slice.at[index].state == SIM_ON || w->slice.at[index].state == SIM_STARTING))
             weft_sim__close_slice(w, index);
     }
 }

@@ -4,11 +4,9 @@
  * with the same models, batches and processes. A device of the new plan is the device of the old
  * one that has the same slices, else the one with the same number, else any of its type.
  *
- * A new slice serves start_s after the switch, a new MIG instance mig_s later still. A MIG instance
- * that is in the way of a new one (or of another way to split the device) stops at the switch, and
- * the new one starts when the last batch of the old one has ended. All other slices that the new
- * plan lacks serve until the last new slice does (make before break), so that no capacity is
- * missing meanwhile. */
+ * Slices start and end in the steps of the course from one plan to the other (plan_course.c), as in
+ * the server: the slices of a step serve start_s after it begins, mig_s later if it makes MIG
+ * instances; then others end, and the next step begins after their last batches. */
 #include "scheduler/simulate/simulate_int.h"
 
 #include "base/hash.h"
@@ -180,6 +178,9 @@ static void map_devices(sim_world *w, const weft_plan *plan, sim_group *g, uint3
 static void keep_slice(sim_world *w, const sim_group *g, sim_slice *s)
 {
     s->kept = true;
+    s->leaves = false;
+    for (uint32_t i = 0; i < g->n; i++)
+        s->placement[i] = *g->at[i];
     for (uint32_t i = 0; i < g->n; i++)
         weft_sim__set_weight(&w->replica.at[s->first_replica + i], g->at[i]);
 }
@@ -232,91 +233,173 @@ static uint32_t keep_slices(sim_world *w, sim_group *g, uint32_t n, weft_arena *
     return kept;
 }
 
-/* Whether the new slice can start only when the old one has ended. */
-static bool blocks(const sim_slice *old, const sim_slice *now)
+/* Time that the batches of a slice that ends at a time still take. */
+static int64_t drain_ns(const sim_world *w, const sim_slice *s, int64_t at_ns,
+                        const weft_placement *p)
 {
-    if (old->device != now->device)
-        return false;
-    if ((old->mig_start >= 0) != (now->mig_start >= 0))
-        return true;
-    return (old->mig_mask & now->mig_mask) != 0;
-}
-
-/* Stops the slices that block a new one, and returns when the new one serves: after their last
- * batch, start_s and, for a MIG instance, mig_s. */
-static int64_t clear_way(sim_world *w, uint32_t slice, const uint32_t *on_device, uint32_t n)
-{
-    const sim_slice *s = &w->slice.at[slice];
-    int64_t from = w->now_ns;
-    for (uint32_t i = 0; i < n; i++) {
-        sim_slice *old = &w->slice.at[on_device[i]];
-        if (old->kept || on_device[i] == slice || !blocks(old, s))
-            continue;
-        for (uint32_t k = 0; k < old->n_server; k++) {
-            const sim_server *server = &w->server.at[old->first_server + k];
-            if (server->busy && server->end_ns > from)
-                from = server->end_ns;
-        }
-        old->off_ns = w->now_ns;
+    int64_t left = 0;
+    double batch_s = p->capacity_per_s > 0 ? p->procs * p->batch / p->capacity_per_s : 0;
+    if (at_ns > w->now_ns)
+        return (int64_t)(batch_s * 1e9);
+    for (uint32_t k = 0; k < s->n_server; k++) {
+        const sim_server *server = &w->server.at[s->first_server + k];
+        if (server->busy && server->end_ns - at_ns > left)
+            left = server->end_ns - at_ns;
     }
-    double wait_s = w->o->start_s + (s->mig_start >= 0 ? w->o->mig_s : 0);
-    return from + (int64_t)(wait_s * 1e9);
+    return left;
 }
 
-/* The slices that exist before the switch, by device: those of device d are list[first[d]] to
- * list[first[d + 1] - 1]. */
-static uint32_t *list_by_device(const sim_world *w, uint32_t n_slice, weft_arena *arena,
-                                uint32_t **first)
+/* Ends a slice at the time. */
+static void end_at(sim_world *w, uint32_t slice, int64_t at_ns)
 {
-    uint32_t n = w->device.len, *at = weft_arena_array(arena, n + 2, sizeof *at);
-    for (uint32_t i = 0; i < n_slice; i++)
-        if (w->slice.at[i].state != SIM_GONE)
-            at[w->slice.at[i].device + 2]++;
-    for (uint32_t i = 2; i < n + 2; i++)
-        at[i] += at[i - 1];
-    uint32_t *list = weft_arena_array(arena, at[n + 1] + 1, sizeof *list);
-    for (uint32_t i = 0; i < n_slice; i++)
-        if (w->slice.at[i].state != SIM_GONE)
-            list[at[w->slice.at[i].device + 1]++] = i;
-    *first = at;
-    return list;
+    sim_slice *s = &w->slice.at[slice];
+    s->leaves = true;
+    s->leave_ns = at_ns;
+    if (at_ns == w->now_ns || s->state == SIM_STARTING)
+        weft_sim__close_slice(w, slice);
+    else
+        weft_sim__set_timer(w, at_ns, SIM_TIMER_OFF, slice);
+}
+
+/* A switch under way. */
+typedef struct transition {
+    sim_world *w;
+    sim_group *g;
+    uint32_t n;
+    const weft_plan *after; /* devices have the numbers of the world */
+    weft_plan before;
+    uint32_t *slice_of; /* by placement of `before` */
+    weft_plan_course course;
+    uint32_t *copied; /* by copy: its slice */
+    weft_sim_change change;
+} transition;
+
+/* What runs, as a plan on the devices of the world. */
+static void list_running(transition *t, weft_arena *arena)
+{
+    const sim_world *w = t->w;
+    size_t n = 0;
+    for (uint32_t i = 0; i < w->slice.len; i++)
+        n += w->slice.at[i].n_replica;
+    t->before.at = weft_arena_array(arena, n + 1, sizeof *t->before.at);
+    t->slice_of = weft_arena_array(arena, n + 1, sizeof *t->slice_of);
+    for (uint32_t i = 0; i < w->slice.len; i++) {
+        const sim_slice *s = &w->slice.at[i];
+        for (uint32_t k = 0; (s->state == SIM_ON || s->state == SIM_STARTING) && k < s->n_replica;
+             k++) {
+            weft_placement *p = &t->before.at[t->before.n];
+            *p = s->placement[k];
+            p->device = s->device;
+            p->slice_id = i;
+            t->slice_of[t->before.n++] = i;
+        }
+    }
+}
+
+/* The new plan on the devices of the world, of which the groups have the placements. */
+static void place_groups(transition *t, const weft_plan *plan, weft_arena *arena)
+{
+    weft_plan *after = weft_arena_array(arena, 1, sizeof *after);
+    *after = *plan;
+    after->at = weft_arena_array(arena, plan->n + 1, sizeof *after->at);
+    for (uint32_t i = 0, at = 0; i < t->n; i++) {
+        sim_group *g = &t->g[i];
+        const weft_placement **own = weft_arena_array(arena, g->n, sizeof *own);
+        for (uint32_t k = 0; k < g->n; k++, at++) {
+            after->at[at] = *g->at[k];
+            after->at[at].device = g->device;
+            own[k] = &after->at[at];
+        }
+        g->at = own;
+    }
+    t->after = after;
+}
+
+/* Starts the slice of a group; returns it. */
+static weft_err start_slice(transition *t, const sim_group *g, int64_t on_ns, uint32_t *out)
+{
+    sim_world *w = t->w;
+    *out = w->slice.len;
+    WEFT_TRY(weft_sim__add_slice(w, g));
+    w->slice.at[*out].on_ns = on_ns;
+    weft_sim__set_timer(w, on_ns, SIM_TIMER_ON, *out);
+    t->change.started++;
+    return WEFT_ERR_OK;
+}
+
+static weft_err start_copy(transition *t, uint32_t i, int64_t on_ns, weft_arena *arena)
+{
+    const weft_plan_copy *copy = &t->course.copy[i];
+    const weft_placement **at = weft_arena_array(arena, copy->n, sizeof *at);
+    for (uint32_t k = 0; k < copy->n; k++)
+        at[k] = &copy->at[k];
+    const sim_group g = {
+        .at = at, .n = copy->n, .device = copy->at->device, .key = i, .kept = UINT32_MAX};
+    return start_slice(t, &g, on_ns, &t->copied[i]);
+}
+
+/* Starts the slices of a step that begins at a time; *ready_ns: when they serve. */
+static weft_err start_slices(transition *t, uint32_t k, int64_t from_ns, weft_arena *arena,
+                             int64_t *ready_ns)
+{
+    const weft_plan_step *step = &t->course.step[k];
+    double wait_s = t->w->o->start_s + (step->n_mig > 0 ? t->w->o->mig_s : 0);
+    int64_t on_ns = from_ns + (int64_t)(wait_s * 1e9);
+    uint32_t slice;
+    *ready_ns = step->n_start > 0 ? on_ns : from_ns;
+    for (uint32_t i = 0; i < t->n; i++)
+        if (t->g[i].kept == UINT32_MAX && t->course.begins[t->g[i].at[0] - t->after->at] == k)
+            WEFT_TRY(start_slice(t, &t->g[i], on_ns, &slice));
+    for (uint32_t i = 0; i < t->course.n_copy; i++)
+        if (t->course.copy[i].begins == k)
+            WEFT_TRY(start_copy(t, i, on_ns, arena));
+    return WEFT_ERR_OK;
+}
+
+/* Ends those that end with a step; returns when their last batches end. */
+static int64_t end_slices(transition *t, uint32_t k, int64_t at_ns)
+{
+    int64_t last_ns = 0;
+    for (size_t i = 0; i < t->before.n; i++) {
+        uint32_t slice = t->slice_of[i];
+        if (t->course.ends[i] != k)
+            continue;
+        int64_t left_ns = drain_ns(t->w, &t->w->slice.at[slice], at_ns, &t->before.at[i]);
+        last_ns = left_ns > last_ns ? left_ns : last_ns;
+        if (i > 0 && t->slice_of[i - 1] == slice)
+            continue;
+        end_at(t->w, slice, at_ns);
+        t->change.stopped++;
+    }
+    for (uint32_t i = 0; i < t->course.n_copy; i++)
+        if (t->course.copy[i].ends == k) {
+            end_at(t->w, t->copied[i], at_ns);
+            t->change.stopped++;
+        }
+    return at_ns + last_ns;
 }
 
 static weft_err switch_plan(sim_world *w, const weft_plan *plan, const char *policy,
                             weft_arena *scratch)
 {
-    sim_group *g;
-    uint32_t n, n_old = w->slice.len, *first;
-    WEFT_TRY(make_groups(w, plan, scratch, &g, &n));
-    map_devices(w, plan, g, n, scratch);
-    weft_sim_change change = {.at_s = (double)w->now_ns / 1e9, .policy = policy, .why = ""};
-    change.kept = keep_slices(w, g, n, scratch);
-    const uint32_t *list = list_by_device(w, n_old, scratch, &first);
-    int64_t ready_ns = w->now_ns;
-    for (uint32_t i = 0; i < n; i++) {
-        if (g[i].kept != UINT32_MAX)
-            continue;
-        uint32_t slice = w->slice.len, d = g[i].device;
-        WEFT_TRY(weft_sim__add_slice(w, &g[i]));
-        int64_t on_ns = clear_way(w, slice, &list[first[d]], first[d + 1] - first[d]);
-        w->slice.at[slice].on_ns = on_ns;
-        weft_sim__set_timer(w, on_ns, SIM_TIMER_ON, slice);
-        ready_ns = on_ns > ready_ns ? on_ns : ready_ns;
-        change.started++;
+    transition t = {.w = w,
+                    .before = {.rules = plan->rules},
+                    .change = {.at_s = (double)w->now_ns / 1e9, .policy = policy, .why = ""}};
+    int64_t from_ns = w->now_ns, ready_ns = w->now_ns;
+    WEFT_TRY(make_groups(w, plan, scratch, &t.g, &t.n));
+    map_devices(w, plan, t.g, t.n, scratch);
+    list_running(&t, scratch);
+    t.change.kept = keep_slices(w, t.g, t.n, scratch);
+    place_groups(&t, plan, scratch);
+    weft_plan_find_course(&t.before, t.after, NULL, 0, scratch, &t.course);
+    t.copied = weft_arena_array(scratch, t.course.n_copy + 1, sizeof *t.copied);
+    for (uint32_t k = 0; k < t.course.n_step; k++) {
+        WEFT_TRY(start_slices(&t, k, from_ns, scratch, &ready_ns));
+        from_ns = end_slices(&t, k, ready_ns);
     }
-    for (uint32_t i = 0; i < n_old; i++) {
-        sim_slice *s = &w->slice.at[i];
-        if (s->kept || (s->state != SIM_ON && s->state != SIM_STARTING))
-            continue;
-        change.stopped++;
-        if (s->off_ns == w->now_ns || s->state == SIM_STARTING || ready_ns == w->now_ns)
-            weft_sim__close_slice(w, i);
-        else
-            weft_sim__set_timer(w, ready_ns, SIM_TIMER_OFF, i);
-    }
-    change.gpus = plan->gpus;
-    change.ready_s = (double)ready_ns / 1e9;
-    WEFT_VEC_PUSH(w->arena, &w->change, change);
+    t.change.gpus = plan->gpus;
+    t.change.ready_s = (double)ready_ns / 1e9;
+    WEFT_VEC_PUSH(w->arena, &w->change, t.change);
     w->plan = plan;
     return WEFT_ERR_OK;
 }

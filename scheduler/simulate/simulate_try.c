@@ -90,6 +90,7 @@ weft_err weft_sim_try(const weft_trial *trial, weft_arena *arena, weft_diag *dia
                                 .later = &change,
                                 .n_later = later,
                                 .start_s = trial->start_s,
+                                .mig_s = trial->mig_s,
                                 .queue_max = 2 * TRIAL_REQUESTS_MAX};
     weft_err err = weft_simulate(&options, &b.base, arena, diag, &report);
     weft_arrivals_close(b.rest);

@@ -257,17 +257,6 @@ uint32_t weft_sim__add_device(sim_world *w, const weft_plan *plan, const char *t
 
 /* -- Making slices ---------------------------------------------------------------------------- */
 
-static uint32_t mig_mask(const char *type, const char *slice, int32_t start)
-{
-    const weft_device_type *t = weft_device_type_find(type);
-    if (start < 0)
-        return 0;
-    for (size_t i = 0; t && i < t->n_mig; i++)
-        if (strcmp(t->mig[i].name, slice) == 0 && t->mig[i].slots < 32)
-            return (((uint32_t)1 << t->mig[i].slots) - 1) << start;
-    return (uint32_t)1 << start;
-}
-
 static weft_err take_room(sim_world *w, uint64_t requests)
 {
     w->room += requests;
@@ -368,7 +357,6 @@ weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
     sim_slice s = {.device = g->device,
                    .slice_id = p->slice_id,
                    .mig_start = p->mig_start,
-                   .mig_mask = mig_mask(p->type, p->slice, p->mig_start),
                    .share = p->share > 0 ? fmin(p->share, 1) : 1,
                    .among = has_neighbours(w, p),
                    .state = SIM_STARTING,
@@ -380,6 +368,9 @@ weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
                    .models = join_models(w, g),
                    .key = g->key};
     snprintf(s.name, sizeof s.name, "%s", p->slice);
+    s.placement = weft_arena_array(w->arena, g->n, sizeof *s.placement);
+    for (uint32_t i = 0; i < g->n; i++)
+        s.placement[i] = *g->at[i];
     uint32_t batch = 0, slice = w->slice.len;
     for (uint32_t i = 0; i < g->n; i++) {
         WEFT_TRY(add_replica(w, g->at[i], slice, alone));

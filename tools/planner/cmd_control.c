@@ -144,7 +144,8 @@ static weft_link_end follow_changes(follower *f, const weft_router_status *s)
     if (own && !s->last_ok) {
         weft_controller_undo(f->controller);
         f->generation = s->generation;
-        return note(f, "the change failed, the plan before it is in force: ", s->last_error);
+        weft_link_end end = note(f, "the change failed, what ran before goes on: ", s->last_error);
+        return end == WEFT_LINK_OK ? learn_plan(f) : end;
     }
     if (own) {
         snprintf(took, sizeof took, "%.3g s", s->last_took_s);
