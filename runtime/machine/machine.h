@@ -119,9 +119,13 @@ typedef struct weft_machine_mig_want {
 } weft_machine_mig_want;
 
 /* Makes the MIG instances of a GPU those of `want`: destroys the others, creates those that are
- * missing. The only function that changes a GPU. Needs root, MIG mode, and that the instances to
- * destroy are not in use. Each change is noted in `diag`. */
+ * missing. Only this function and the next one change a GPU. Needs root, MIG mode, and that the
+ * instances to destroy are not in use: waits 3 s for that. Each change is noted in `diag`. */
 WEFT_MUST_USE weft_err weft_machine_set_mig(uint32_t gpu, const weft_machine_mig_want *want,
+                                            uint32_t n, weft_diag *diag);
+/* The same, but destroys only instances on the memory slots of those that are missing. `want` has
+ * all that are to stay. */
+WEFT_MUST_USE weft_err weft_machine_add_mig(uint32_t gpu, const weft_machine_mig_want *want,
                                             uint32_t n, weft_diag *diag);
 
 /* -- Meters (meter.c) ----------------------------------------------------------------------- */

@@ -1,18 +1,22 @@
 /* Changes the MIG instances of a GPU, only on request. NVML's order: compute instances are
  * destroyed before their GPU instance; a GPU instance is created at a placement, then one compute
- * instance of the same size in it. */
+ * instance of the same size in it. The driver may count an instance as in use for a moment after
+ * the processes on it have ended. */
 #include "runtime/machine/machine_int.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { INSTANCES_MAX = 64, CI_PROFILES_MAX = 16 };
+enum { IN_USE_TRIES = 30, IN_USE_PAUSE_MS = 100 };
 
 typedef struct changer {
     weft_nvml nvml;
     weft_nvml_device device;
     const weft_machine_gpu *gpu;
     char where[32];
+    bool all; /* destroys all instances that are not wanted */
     weft_diag *diag;
 } changer;
 
@@ -42,6 +46,20 @@ static weft_nvml_result destroy_compute(const changer *c, weft_nvml_gi gi)
     return result;
 }
 
+static weft_nvml_result destroy(const changer *c, weft_nvml_gi gi)
+{
+    const struct timespec pause = {.tv_nsec = IN_USE_PAUSE_MS * 1000000L};
+    weft_nvml_result result = WEFT_NVML_IN_USE;
+    for (int i = 0; i < IN_USE_TRIES && result == WEFT_NVML_IN_USE; i++) {
+        if (i > 0)
+            nanosleep(&pause, NULL);
+        result = destroy_compute(c, gi);
+        if (result == WEFT_NVML_SUCCESS)
+            result = c->nvml.fn.nvmlGpuInstanceDestroy(gi);
+    }
+    return result;
+}
+
 /* Creates a compute instance of all `slices` compute slices of the GPU instance. */
 static weft_nvml_result create_compute(const changer *c, weft_nvml_gi gi, uint32_t slices)
 {
@@ -55,6 +73,24 @@ static weft_nvml_result create_compute(const changer *c, weft_nvml_gi gi, uint32
             return fn->nvmlGpuInstanceCreateComputeInstance(gi, info.id, &ci);
     }
     return WEFT_NVML_NOT_FOUND;
+}
+
+/* Whether the GPU instance has a compute instance: a destruction that was refused halfway leaves
+ * none. */
+static bool has_compute(const changer *c, weft_nvml_gi gi)
+{
+    const weft_nvml_syms *fn = &c->nvml.fn;
+    bool found = false;
+    for (uint32_t i = 0; i < CI_PROFILES_MAX && !found; i++) {
+        weft_nvml_ci_profile info = {0};
+        weft_nvml_ci ci[INSTANCES_MAX];
+        unsigned int n = INSTANCES_MAX;
+        found = fn->nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, i, WEFT_NVML_CI_ENGINES_SHARED,
+                                                                 &info) == WEFT_NVML_SUCCESS &&
+                fn->nvmlGpuInstanceGetComputeInstances(gi, info.id, ci, &n) == WEFT_NVML_SUCCESS &&
+                n > 0;
+    }
+    return found;
 }
 
 static const weft_machine_profile *find_profile(const changer *c, const char *name)
@@ -77,6 +113,20 @@ static bool is_wanted(const weft_machine_profile *p, uint32_t start,
     return false;
 }
 
+/* Whether an instance has a slot of one that is missing. */
+static bool is_in_the_way(const changer *c, const weft_nvml_gi_info *info,
+                          const weft_machine_mig_want *want, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const weft_machine_profile *p = find_profile(c, want[i].profile);
+        if (p && info->placement.start < want[i].start + p->slots &&
+            want[i].start < info->placement.start + info->placement.size)
+            return true;
+    }
+    return false;
+}
+
+/* Destroys the instances that are not wanted; without c->all only those in the way of others. */
 static weft_err destroy_others(const changer *c, const weft_machine_mig_want *want, uint32_t n,
                                bool *have)
 {
@@ -91,12 +141,18 @@ static weft_err destroy_others(const changer *c, const weft_machine_mig_want *wa
         for (unsigned int k = 0; k < n_gi; k++) {
             weft_nvml_gi_info info = {0};
             result = fn->nvmlGpuInstanceGetInfo(gi[k], &info);
-            if (result == WEFT_NVML_SUCCESS && is_wanted(p, info.placement.start, want, n, have))
+            bool wanted =
+                result == WEFT_NVML_SUCCESS && is_wanted(p, info.placement.start, want, n, have);
+            if (wanted && !has_compute(c, gi[k])) {
+                result = create_compute(c, gi[k], p->gpcs);
+                if (result != WEFT_NVML_SUCCESS)
+                    return refuse(c, "completed", p->name, result);
+            }
+            if (wanted ||
+                (result == WEFT_NVML_SUCCESS && !c->all && !is_in_the_way(c, &info, want, n)))
                 continue;
             if (result == WEFT_NVML_SUCCESS)
-                result = destroy_compute(c, gi[k]);
-            if (result == WEFT_NVML_SUCCESS)
-                result = fn->nvmlGpuInstanceDestroy(gi[k]);
+                result = destroy(c, gi[k]);
             if (result != WEFT_NVML_SUCCESS)
                 return refuse(c, "destroyed", p->name, result);
             weft_diag_note(c->diag, (weft_where){.item = c->where},
@@ -120,8 +176,11 @@ static weft_err create_missing(const changer *c, const weft_machine_mig_want *wa
         const weft_nvml_placement at = {.start = want[i].start, .size = p->slots};
         weft_nvml_result result =
             c->nvml.fn.nvmlDeviceCreateGpuInstanceWithPlacement(c->device, p->id, &at, &gi);
-        if (result == WEFT_NVML_SUCCESS)
+        if (result == WEFT_NVML_SUCCESS) {
             result = create_compute(c, gi, p->gpcs);
+            if (result != WEFT_NVML_SUCCESS) /* nothing could use it */
+                (void)c->nvml.fn.nvmlGpuInstanceDestroy(gi);
+        }
         if (result != WEFT_NVML_SUCCESS)
             return refuse(c, "created", p->name, result);
         weft_diag_note(c->diag, (weft_where){.item = c->where},
@@ -154,11 +213,11 @@ static weft_err change(changer *c, const weft_machine_mig_want *want, uint32_t n
     return create_missing(c, want, n, have);
 }
 
-weft_err weft_machine_set_mig(uint32_t gpu, const weft_machine_mig_want *want, uint32_t n,
-                              weft_diag *diag)
+static weft_err change_gpu(uint32_t gpu, const weft_machine_mig_want *want, uint32_t n, bool all,
+                           weft_diag *diag)
 {
     weft_machine machine = {0};
-    changer c = {.diag = diag};
+    changer c = {.all = all, .diag = diag};
     weft_arena *arena = weft_arena_create(0);
     weft_err err = arena ? weft_nvml__open(diag, &c.nvml) : WEFT_ERR_NOMEM;
     if (err == WEFT_ERR_OK)
@@ -173,4 +232,16 @@ weft_err weft_machine_set_mig(uint32_t gpu, const weft_machine_mig_want *want, u
     weft_nvml__close(&c.nvml);
     weft_arena_destroy(arena);
     return err;
+}
+
+weft_err weft_machine_set_mig(uint32_t gpu, const weft_machine_mig_want *want, uint32_t n,
+                              weft_diag *diag)
+{
+    return change_gpu(gpu, want, n, true, diag);
+}
+
+weft_err weft_machine_add_mig(uint32_t gpu, const weft_machine_mig_want *want, uint32_t n,
+                              weft_diag *diag)
+{
+    return change_gpu(gpu, want, n, false, diag);
 }

@@ -3,7 +3,8 @@
  *   load:   waits -> is opened beside the loop, after it was compiled if it is a model of a
  *           repository -> begins -> its state is saved beside the loop
  *           -> comes into force -> the saved state does, too -> is over
- *   unload, weigh, plan: the same without opening; a plan is refused while another change goes on
+ *   unload, weigh, plan: the same without opening; a plan is refused while another change goes on,
+ *           and comes into force in steps where slices cannot all be made at once (change_steps.c)
  *   adapters: are read beside the loop; in force when their state is on the disk, without a change
  *           of the router
  *
@@ -81,6 +82,7 @@ struct weft_deployment {
     bool prepared; /* a state is written that is not in force */
     bool stopped;
 
+    weft_staged *steps;       /* NULL: plans come into force at once */
     char *plan, *plan_before; /* applied last, and the one before; NULL: that of the start */
     bool plan_changes;        /* the plan applied last is not in force yet */
 
@@ -534,6 +536,11 @@ static void end_plan(weft_deployment *d, bool ok)
     d->plan = ok ? d->plan : d->plan_before;
     d->plan_before = NULL;
     d->plan_changes = false;
+    char *running = d->steps ? weft_staged__end(d->steps) : NULL;
+    if (running) {
+        free(d->plan);
+        d->plan = running;
+    }
 }
 
 /* A change of the router is over: of an operation, or of a plan. */
@@ -556,6 +563,13 @@ static void on_change(void *user, bool ok)
         end(op, ok ? WEFT_ANSWER_OK : WEFT_ANSWER_INTERNAL,
             ok ? NULL : weft_router__change_status(d->router).past->error);
     pump(d);
+}
+
+static void on_step(void *user)
+{
+    weft_deployment *d = user;
+    if (!d->stopped)
+        weft_staged__go_on(d->steps);
 }
 
 static char *copy(const char *text, bool *failed)
@@ -676,16 +690,26 @@ void weft_deployment__forget(weft_operation_wait *wait)
 
 /* -- Plans ------------------------------------------------------------------------------------ */
 
+/* Begins the change to a plan. Takes the arena on success. */
+static weft_err begin_plan(weft_deployment *d, const weft_plan *plan, weft_arena *arena,
+                           weft_diag *diag)
+{
+    const weft_serve_control *o = &d->options.control;
+    const weft_serve_slice *slice;
+    uint32_t n;
+    if (o->steps)
+        return weft_staged__begin(d->steps, plan, arena, diag);
+    WEFT_TRY(o->make_slices(o->user, plan, arena, diag, &slice, &n));
+    return weft_router__change(d->router, slice, n, arena, diag);
+}
+
 weft_err weft_deployment__apply(weft_deployment *d, const char *text, weft_diag *diag,
                                 uint64_t *out_generation)
 {
     weft_plan plan;
-    const weft_serve_slice *slice;
-    uint32_t n;
-    const weft_serve_control *o = &d->options.control;
-    if (!o->make_slices)
+    if (!d->options.control.make_slices)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "this server was not started with a plan of CPU slices");
+                               "this server was not started with a plan");
     if (d->saves || d->changes)
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0}, "a change is under way");
     weft_arena *arena = weft_arena_create(0);
@@ -694,9 +718,7 @@ weft_err weft_deployment__apply(weft_deployment *d, const char *text, weft_diag 
     if (err == WEFT_ERR_OK)
         err = weft_plan_from_json(text, strlen(text), "plan", arena, diag, &plan);
     if (err == WEFT_ERR_OK)
-        err = o->make_slices(o->user, &plan, arena, diag, &slice, &n);
-    if (err == WEFT_ERR_OK)
-        err = weft_router__change(d->router, slice, n, arena, diag);
+        err = begin_plan(d, &plan, arena, diag);
     if (err != WEFT_ERR_OK) {
         weft_arena_destroy(arena);
         free(kept);
@@ -769,7 +791,9 @@ weft_err weft_deployment__start(weft_deployment *d, weft_router *router, weft_lo
     if (!d->offload)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "no thread for bundles");
     weft_live__free_beside(weft_router__live(router), d->offload);
-    return weft_router__on_change(router, on_change, d);
+    if (d->options.control.steps)
+        WEFT_TRY(weft_staged__create(&d->options.control, router, loop, d->offload, &d->steps));
+    return weft_router__on_change(router, on_change, on_step, d);
 }
 
 void weft_deployment__drain(weft_deployment *d)
@@ -795,10 +819,13 @@ void weft_deployment__stop(weft_deployment *d)
         weft_timer__cancel(d->loop, &d->soon);
     if (d->options.source.stop)
         d->options.source.stop(d->options.source.user);
+    weft_staged__stop(d->steps);
     weft_offload__destroy(d->offload);
     if (d->router)
         weft_live__free_beside(weft_router__live(d->router), NULL);
     d->offload = NULL;
+    weft_staged__destroy(d->steps);
+    d->steps = NULL;
     while (d->current || d->first) {
         operation *op = d->current ? d->current : d->first;
         if (op == d->first)

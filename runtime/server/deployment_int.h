@@ -7,6 +7,7 @@
 #define WEFT_RUNTIME_SERVER_DEPLOYMENT_INT_H
 
 #include "base/hash.h"
+#include "scheduler/scheduler.h"
 #include "runtime/server/serve_int.h"
 
 /* -- The state (state_file.c) --------------------------------------------------------------- */
@@ -62,6 +63,26 @@ WEFT_MUST_USE weft_err weft_state__restore(weft_serve_options *options, weft_res
 /* Has the router serve the adapters of the state. */
 WEFT_MUST_USE weft_err weft_state__restore_adapters(weft_restored *restored,
                                                     const weft_router *router);
+
+/* -- Plans that come into force in steps (change_steps.c) ------------------------------------- */
+
+typedef struct weft_staged weft_staged;
+
+WEFT_MUST_USE weft_err weft_staged__create(const weft_serve_control *control, weft_router *router,
+                                           weft_loop *loop, weft_offload *offload,
+                                           weft_staged **out);
+/* Nothing begins any more; NULL is allowed. */
+void weft_staged__stop(weft_staged *steps);
+/* After the offload has ended; NULL is allowed. */
+void weft_staged__destroy(weft_staged *steps);
+/* Begins the change to a plan, whose arena it takes on success. */
+WEFT_MUST_USE weft_err weft_staged__begin(weft_staged *steps, const weft_plan *plan,
+                                          weft_arena *arena, weft_diag *diag);
+/* A step is over, or has failed. */
+void weft_staged__go_on(weft_staged *steps);
+/* The change is over. Returns the plan of what runs, if the way back has failed, too; owned by the
+ * caller. NULL: it has not. */
+char *weft_staged__end(weft_staged *steps);
 
 /* -- Operations (deployment.c) -------------------------------------------------------------- */
 

@@ -7,8 +7,16 @@
  *        -> none
  *   starting -> undoing: a new worker ended, or took too long; the new ones end -> none
  *
- * A worker that would have the same bundle, CPUs and models stays. At no time does a model have
- * fewer ready workers than before or after the change. A worker that ends in between gives its
+ * A change in steps (weft_router__begin_steps) has all of that for each step: it waits `between`
+ * for the slices of the next one, which are made meanwhile. If a step fails, the steps that follow
+ * lead back, and the change has failed when the last of them is over.
+ *
+ *   none -> between -> starting -> retiring -> between -> starting -> retiring -> none
+ *                      starting -> undoing  -> between
+ *
+ * A worker that would have the same bundle, CPUs or GPU, and models stays. At no time does a model
+ * have fewer ready workers than before or after the change, but for changes in steps: there a model
+ * may have none, and its requests wait. A worker that ends in between gives its
  * requests back to their queues, as ever. A request keeps the model that it was given: it is
  * answered by the bundle in which it was looked up. */
 #include "runtime/server/router_int.h"
@@ -21,7 +29,8 @@ typedef enum change_phase {
     CHANGE_NONE,
     CHANGE_STARTING,
     CHANGE_RETIRING,
-    CHANGE_UNDOING
+    CHANGE_UNDOING,
+    CHANGE_BETWEEN
 } change_phase;
 
 static const uint32_t not_kept = UINT32_MAX;
@@ -35,6 +44,9 @@ struct router_change {
     bool *leaving;       /* by model: requests do not find it afterwards */
     router_bundle *load; /* comes with the change; NULL: none */
     bool held;           /* does not come into force yet */
+    bool steps, last;    /* it has steps; the one under way is the last */
+    bool back;           /* a step failed: the others lead back */
+    uint32_t n_step;     /* steps that were in force, those back included */
     bool sweeping;       /* some bundle is not wanted any more */
     uint64_t begun_ns, until_ns;
     uint64_t generation;
@@ -42,6 +54,7 @@ struct router_change {
     weft_past_change past[WEFT_PAST_CHANGES_MAX];
     uint32_t n_past;
     void (*on_end)(void *user, bool ok);
+    void (*on_step)(void *user);
     void *user;
 };
 
@@ -49,10 +62,37 @@ static const uint64_t step_ns = 5000000, sweep_ns = 50000000;
 
 /* -- Matching --------------------------------------------------------------------------------- */
 
-static bool has_equal_cpus(const weft_serve_slice *a, const weft_serve_slice *b)
+static bool is_equal(const char *a, const char *b)
 {
-    return a == b || (!a->gpu && !b->gpu && a->n_cpu == b->n_cpu &&
-                      (a->n_cpu == 0 || memcmp(a->cpu, b->cpu, a->n_cpu * sizeof *a->cpu) == 0));
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* Whether both have the same environment, but for the limit of memory, which is a cap that a new
+ * division of the device need not take from who runs. */
+static bool has_equal_environment(const weft_serve_slice *a, const weft_serve_slice *b)
+{
+    static const char limit[] = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=";
+    uint32_t i = 0, k = 0;
+    for (;;) {
+        i += i < a->n_env && strncmp(a->env[i], limit, sizeof limit - 1) == 0;
+        k += k < b->n_env && strncmp(b->env[k], limit, sizeof limit - 1) == 0;
+        if (i >= a->n_env || k >= b->n_env)
+            return i >= a->n_env && k >= b->n_env;
+        if (strcmp(a->env[i++], b->env[k++]) != 0)
+            return false;
+    }
+}
+
+/* Whether a worker on one slice is as good as one on the other. */
+static bool has_equal_place(const weft_serve_slice *a, const weft_serve_slice *b)
+{
+    if (a == b)
+        return true;
+    if (a->gpu || b->gpu)
+        return is_equal(a->gpu, b->gpu) && is_equal(a->mig, b->mig) && a->sm_first == b->sm_first &&
+               a->n_sm == b->n_sm && has_equal_environment(a, b);
+    return a->n_cpu == b->n_cpu &&
+           (a->n_cpu == 0 || memcmp(a->cpu, b->cpu, a->n_cpu * sizeof *a->cpu) == 0);
 }
 
 /* Whether the model is to be served after the change. */
@@ -75,7 +115,7 @@ static bool is_same(const weft_router *router, const router_worker *w, uint32_t 
 {
     const router_slices *next = &router->change->next;
     const router_bundle *b = w->bundle;
-    if (!has_equal_cpus(w->process.slice, &next->at[i]))
+    if (!has_equal_place(w->process.slice, &next->at[i]))
         return false;
     for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++)
         if (stays(router, k) && w->serves[k] != weft_router__is_placed(router, next, i, k))
@@ -188,13 +228,14 @@ static bool may_stop(const weft_router *router, const router_worker *w)
     const router_bundle *b = w->bundle;
     for (uint32_t k = b->first; k < b->first + b->bundle->n_program; k++) {
         const router_model *m = &router->model[k];
-        if (w->serves[k] && (m->n_use || m->stats.pending) && !has_staying_worker(router, k))
+        if (w->serves[k] && (m->n_use || m->stats.pending) && !has_staying_worker(router, k) &&
+            !m->awaited)
             return false;
     }
     /* Requests to an app that are being read will choose a variant. */
     for (uint32_t k = b->first + b->bundle->n_program; k < b->first + weft_bundle_faces(b->bundle);
          k++)
-        if (router->model[k].n_use && !weft_served_app__stays(router, k))
+        if (router->model[k].n_use && !router->change->steps && !weft_served_app__stays(router, k))
             return false;
     return true;
 }
@@ -219,7 +260,8 @@ static void undo(weft_router *router, const char *why)
         if (c->fresh[i] && !router->worker[i].retired)
             router->worker[i].outgoing = router->worker[i].retiring = true;
     drop_load(router);
-    snprintf(c->error, sizeof c->error, "%s", why);
+    if (!c->back)
+        snprintf(c->error, sizeof c->error, "%s", why);
     memset(c->leaving, 0, router->model_room * sizeof *c->leaving);
     c->held = false;
     c->phase = CHANGE_UNDOING;
@@ -239,18 +281,33 @@ static void keep_past(weft_router *router, bool ok, double took_s)
     c->past[0] = past;
 }
 
+/* The slices of a step are those in force; those before it are not referred to any more. */
+static void take_slices(struct router_change *c)
+{
+    if (c->next_arena)
+        weft_arena_destroy(c->arena);
+    c->arena = c->next_arena ? c->next_arena : c->arena;
+    c->next_arena = NULL;
+}
+
+/* A model that was to have a worker and has none stays known: its requests wait. */
+static void forget_awaited(weft_router *router)
+{
+    for (uint32_t m = 0; m < router->n_model; m++) {
+        router_model *at = &router->model[m];
+        at->awaited = at->awaited && at->wanted && !has_staying_worker(router, m);
+    }
+}
+
 static void finish(weft_router *router, bool ok)
 {
     struct router_change *c = router->change;
     double took_s = (double)(weft_clock__now_ns() - c->begun_ns) * 1e-9;
     weft_router__limit_batches(router);
-    if (c->next_arena) {
-        weft_arena_destroy(ok ? c->arena : c->next_arena);
-        if (ok)
-            c->arena = c->next_arena;
-    }
-    c->next_arena = NULL;
     c->phase = CHANGE_NONE;
+    if (c->steps)
+        forget_awaited(router);
+    c->steps = c->back = false;
     keep_past(router, ok, took_s);
     c->generation += !ok; /* what was before is in force again */
     WEFT_LOG(WEFT_LOG_INFO, ok ? "plan_in_force" : "plan_undone",
@@ -258,6 +315,25 @@ static void finish(weft_router *router, bool ok)
              {.key = "took_s", .number = took_s}, {.key = "why", .text = ok ? "" : c->error});
     if (c->on_end)
         c->on_end(c->user, ok);
+}
+
+/* A step is over, as it was to be or, if not `done`, as it was before. */
+static void end_step(weft_router *router, bool done)
+{
+    struct router_change *c = router->change;
+    if (done)
+        take_slices(c);
+    else
+        weft_arena_destroy(c->next_arena);
+    c->next_arena = NULL;
+    c->n_step += done && c->steps;
+    if (!c->steps || (c->last && done)) {
+        finish(router, done && !c->back);
+        return;
+    }
+    c->back = c->back || !done;
+    c->phase = CHANGE_BETWEEN;
+    c->on_step(c->user);
 }
 
 /* Requests find the new models, and those that leave no longer. */
@@ -296,7 +372,8 @@ static void commit(weft_router *router)
         /* It has the same models, but may have other batches. */
         weft_router__set_served(router, w, &c->next, c->keep[i]);
     }
-    c->error[0] = '\0';
+    if (!c->back)
+        c->error[0] = '\0';
     c->phase = CHANGE_RETIRING;
 }
 
@@ -327,17 +404,18 @@ static uint64_t step(void *user)
     bool left = false;
     if (c->phase == CHANGE_STARTING)
         look_at_new(router);
-    for (uint32_t i = 0; i < router->n_worker && c->phase > CHANGE_STARTING; i++) {
+    bool ends = c->phase == CHANGE_RETIRING || c->phase == CHANGE_UNDOING;
+    for (uint32_t i = 0; i < router->n_worker && ends; i++) {
         router_worker *w = &router->worker[i];
         if (!w->outgoing)
             continue;
         w->retiring = w->retiring || may_stop(router, w);
-        if (w->retiring && is_quiet(w))
+        if (w->retiring && is_quiet(w) && weft_worker__let_go(&w->process))
             retire(router, w);
         left = left || w->outgoing;
     }
-    if (c->phase > CHANGE_STARTING && !left)
-        finish(router, c->phase == CHANGE_RETIRING);
+    if (ends && !left)
+        end_step(router, c->phase == CHANGE_RETIRING);
     if (c->sweeping)
         c->sweeping = weft_router__remove_unused(router);
     return c->phase != CHANGE_NONE ? step_ns : c->sweeping ? sweep_ns : UINT64_MAX;
@@ -405,16 +483,22 @@ static weft_err match(weft_router *router, bool start, weft_diag *diag, uint32_t
     return WEFT_ERR_OK;
 }
 
+static weft_err check_lost(const weft_router *router, weft_diag *diag)
+{
+    const char *lost = find_lost(router);
+    return lost ? weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
+                                  "the plan has no slice for model '%s'", lost)
+                : WEFT_ERR_OK;
+}
+
 static weft_err start_workers(weft_router *router, weft_diag *diag)
 {
     struct router_change *c = router->change;
     uint32_t fresh = 0, free_places = 0;
     WEFT_TRY(weft_router__check_slices(
         router, &c->next, router->options->plans_ahead ? &c->next : &router->slices, diag));
-    const char *lost = find_lost(router);
-    if (lost)
-        return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){0},
-                               "the plan has no slice for model '%s'", lost);
+    if (!c->steps) /* of a change in steps its last slices were checked */
+        WEFT_TRY(check_lost(router, diag));
     for (uint32_t i = 0; i < router->worker_room; i++)
         free_places += is_free(router, i);
     WEFT_TRY(match(router, false, diag, &fresh));
@@ -441,12 +525,65 @@ static weft_err begin(weft_router *router, weft_diag *diag)
         return err;
     }
     double start_s = router->options->start_timeout_s > 0 ? router->options->start_timeout_s : 300;
-    c->begun_ns = weft_clock__now_ns();
-    c->until_ns = c->begun_ns + (uint64_t)(start_s * 1e9);
+    uint64_t now_ns = weft_clock__now_ns();
+    c->until_ns = now_ns + (uint64_t)(start_s * 1e9);
     weft_router__limit_batches(router);
     c->phase = CHANGE_STARTING;
+    if (c->steps)
+        return WEFT_ERR_OK;
+    c->begun_ns = now_ns;
     c->generation++;
     return WEFT_ERR_OK;
+}
+
+weft_err weft_router__begin_steps(weft_router *router, const weft_serve_slice *last, uint32_t n,
+                                  weft_diag *diag)
+{
+    WEFT_TRY(open_change(router, diag));
+    struct router_change *c = router->change;
+    c->next = (router_slices){.at = last, .n = n};
+    WEFT_TRY(weft_router__check_slices(
+        router, &c->next, router->options->plans_ahead ? &c->next : &router->slices, diag));
+    WEFT_TRY(check_lost(router, diag));
+    for (uint32_t m = 0; m < router->n_model; m++)
+        router->model[m].awaited = router->model[m].shown && !router->model[m].app &&
+                                   weft_router__serves(router, m) && has_slice(router, m);
+    c->steps = true;
+    c->error[0] = '\0';
+    c->back = c->last = false;
+    c->n_step = 0;
+    c->begun_ns = weft_clock__now_ns();
+    c->phase = CHANGE_BETWEEN;
+    c->generation++;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_router__begin_step(weft_router *router, const weft_serve_slice *slice, uint32_t n,
+                                 bool last, weft_arena *arena, weft_diag *diag)
+{
+    struct router_change *c = router->change;
+    c->next = (router_slices){.at = slice, .n = n};
+    WEFT_TRY(begin(router, diag));
+    c->last = last;
+    c->next_arena = arena;
+    return WEFT_ERR_OK;
+}
+
+void weft_router__turn_back(weft_router *router, const char *why)
+{
+    struct router_change *c = router->change;
+    if (!c->back)
+        snprintf(c->error, sizeof c->error, "%s", why);
+    c->back = true;
+}
+
+void weft_router__end_steps(weft_router *router, const char *why)
+{
+    struct router_change *c = router->change;
+    size_t len = strlen(c->error);
+    if (why)
+        snprintf(c->error + len, sizeof c->error - len, "%s%s", len ? "; " : "", why);
+    finish(router, !c->back);
 }
 
 weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice, uint32_t n,
@@ -509,10 +646,11 @@ weft_err weft_router__unload(weft_router *router, const char *path, const char *
 }
 
 weft_err weft_router__on_change(weft_router *router, void (*on_end)(void *user, bool ok),
-                                void *user)
+                                void (*on_step)(void *user), void *user)
 {
     WEFT_TRY(open_changes(router));
     router->change->on_end = on_end;
+    router->change->on_step = on_step;
     router->change->user = user;
     return WEFT_ERR_OK;
 }
@@ -526,6 +664,8 @@ void weft_router__cancel_change(weft_router *router, const char *why)
 {
     if (router->change->phase == CHANGE_STARTING)
         undo(router, why);
+    else if (router->change->phase == CHANGE_BETWEEN)
+        weft_router__turn_back(router, why);
 }
 
 bool weft_router__is_coming(const weft_router *router, uint32_t model)
@@ -541,6 +681,8 @@ weft_change_status weft_router__change_status(const weft_router *router)
         return (weft_change_status){.generation = 1};
     return (weft_change_status){.generation = c->generation,
                                 .changing = c->phase != CHANGE_NONE,
+                                .is_back = c->phase != CHANGE_NONE && c->steps && c->back,
+                                .n_step = c->n_step,
                                 .n_past = c->n_past,
                                 .past = c->past};
 }

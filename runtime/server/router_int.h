@@ -60,8 +60,9 @@ typedef struct router_model {
                                          * input; NULL: none */
     router_bundle *bundle;
     char version[WEFT_VERSION_MAX];
-    bool wanted;                      /* it is to have workers */
-    bool shown;                       /* requests find it */
+    bool wanted;  /* it is to have workers */
+    bool shown;   /* requests find it */
+    bool awaited; /* the change under way gives it a worker, and may take the one it has before */
     double weight, credit;            /* of the version; smooth weighted round robin */
     uint32_t n_held, n_use;           /* weft_router__hold, weft_router__begin_use */
     weft_request *head, *tail;        /* queue, in the order in which requests are due */
@@ -278,6 +279,7 @@ typedef struct worker_process {
     uint64_t beats, beat_ns, checked_ns, stall_ns;
     uint64_t continued_ns; /* when it was continued after a signal stopped it; 0: never */
     bool stopped;          /* ended for good */
+    uint64_t kill_ns;      /* after this time a process that was let go is killed */
     uint64_t restarts;
     uint64_t losses;          /* restarts because the device was lost */
     bool lost;                /* the device was lost when the process before this one ended */
@@ -315,6 +317,9 @@ void weft_worker__expire(worker_process *worker);
 bool weft_worker__check_pulse(worker_process *worker, uint64_t now_ns);
 /* Ends the process for good; no event. */
 void weft_worker__stop(worker_process *worker);
+/* The same without waiting: closes its socket, so that it releases its GPU by itself, and kills it
+ * if that takes too long; to be called again until it returns true: the process has ended. */
+bool weft_worker__let_go(worker_process *worker);
 
 /* Whether an answer is to come through the channel. */
 bool weft_worker__awaits(const worker_process *worker);

@@ -16,7 +16,7 @@ bool weft_router__serves(const weft_router *router, uint32_t model)
     for (uint32_t i = 0; i < router->n_worker; i++)
         if (router->worker[i].serves[model])
             return true;
-    return false;
+    return router->model[model].awaited;
 }
 
 /* The process has prepared its models, and its pulse beats. */
@@ -35,6 +35,8 @@ void weft_router__explain(const weft_router *router, uint32_t model, char *out, 
             snprintf(out, size, "no variant of the app is ready");
         return;
     }
+    if (router->model[model].awaited && !weft_router__is_ready(router, model))
+        at = (size_t)snprintf(out, size, "its slices are being changed");
     for (uint32_t i = 0; i < router->n_worker && !weft_router__is_ready(router, model); i++) {
         const worker_process *w = &router->worker[i].process;
         if (!router->worker[i].serves[model] || at >= size)

@@ -623,6 +623,8 @@ typedef struct weft_past_change {
 typedef struct weft_change_status {
     uint64_t generation; /* of the plan in force or, while `changing`, of that to come */
     bool changing;
+    bool is_back;                 /* a step failed, and the others lead back */
+    uint32_t n_step;              /* of a change in steps: those that are over */
     uint32_t n_past;              /* at most WEFT_PAST_CHANGES_MAX */
     const weft_past_change *past; /* the last one first; borrowed until the next one is over */
 } weft_change_status;
@@ -634,6 +636,21 @@ typedef struct weft_change_status {
  * that is served would have no slice. NOMEM: too many workers. */
 WEFT_MUST_USE weft_err weft_router__change(weft_router *router, const weft_serve_slice *slice,
                                            uint32_t n, weft_arena *arena, weft_diag *diag);
+/* The same in steps, where workers can start only when others have ended. `last`: the slices of the
+ * last step, of which only models and batches count; they are not kept. The change is under way
+ * from then on, and waits for its first step. */
+WEFT_MUST_USE weft_err weft_router__begin_steps(weft_router *router, const weft_serve_slice *last,
+                                                uint32_t n, weft_diag *diag);
+/* Begins the next step: in on_step, or later. Takes the arena on success; on an error the change
+ * waits for a step as before. */
+WEFT_MUST_USE weft_err weft_router__begin_step(weft_router *router, const weft_serve_slice *slice,
+                                               uint32_t n, bool last, weft_arena *arena,
+                                               weft_diag *diag);
+/* The change has failed: further steps lead back. */
+void weft_router__turn_back(weft_router *router, const char *why);
+/* There are no further steps: what runs is in force. `why`: is added to the error; NULL: nothing.
+ */
+void weft_router__end_steps(weft_router *router, const char *why);
 weft_change_status weft_router__change_status(const weft_router *router);
 /* Serves the models of a bundle as well, in place of those that have the same names and version;
  * `alone`: in place of all versions of them. The same way: the switch comes when all new workers
@@ -644,9 +661,11 @@ WEFT_MUST_USE weft_err weft_router__load(weft_router *router, struct router_bund
  * versions of it. */
 WEFT_MUST_USE weft_err weft_router__unload(weft_router *router, const char *path, const char *name,
                                            const char *version, weft_diag *diag);
-/* `on_end` is called when a change is over. */
+/* `on_end` is called when a change is over; `on_step` when a step but the last is, or has failed.
+ */
 WEFT_MUST_USE weft_err weft_router__on_change(weft_router *router,
-                                              void (*on_end)(void *user, bool ok), void *user);
+                                              void (*on_end)(void *user, bool ok),
+                                              void (*on_step)(void *user), void *user);
 /* While a change is held it does not come into force, though its workers are ready. */
 void weft_router__hold_change(weft_router *router, bool held);
 /* Undoes the change that is under way, unless it is in force. */

@@ -62,12 +62,32 @@ typedef enum weft_admission_mode {
 
 struct weft_plan;
 
+/* How slices change in steps, because some can be made only when others have ended: GPUs. No two of
+ * its functions run at a time; `prepare` runs beside the loop. */
+typedef struct weft_serve_steps {
+    /* Finds the steps from what runs to a plan, at least one. *out: slices of the plan, of which
+     * models and batches count. INPUT, NODEV: this machine cannot have them. */
+    weft_err (*plan)(void *user, const struct weft_plan *plan, weft_arena *arena, weft_diag *diag,
+                     const weft_serve_slice **out, uint32_t *out_n, uint32_t *out_n_step);
+    /* The same to what ran when the change began. */
+    weft_err (*back)(void *user, uint32_t *out_n_step);
+    /* Makes what the slices that run after step k need, and tells them; they live in `arena`. What
+     * runs before the step is not touched. */
+    weft_err (*prepare)(void *user, uint32_t k, weft_arena *arena, weft_diag *diag,
+                        const weft_serve_slice **out, uint32_t *out_n);
+    /* These run, and no others. */
+    void (*reached)(void *user, uint32_t k);
+    /* What runs, as a plan. */
+    weft_err (*tell)(void *user, weft_arena *arena, struct weft_plan *out);
+} weft_serve_steps;
+
 /* The control socket (control_socket.c). Zeroed: none. */
 typedef struct weft_serve_control {
     const char *path; /* a UNIX socket of mode 0600 */
     /* Makes the slices of another plan, which live in `arena`. NULL: plans are refused. */
     weft_err (*make_slices)(void *user, const struct weft_plan *plan, weft_arena *arena,
                             weft_diag *diag, const weft_serve_slice **out, uint32_t *out_n);
+    const weft_serve_steps *steps; /* plans come into force in steps; NULL: at once */
     void *user;
 } weft_serve_control;
 
@@ -156,6 +176,10 @@ typedef struct weft_serve_options {
     void (*on_ready)(void *user, int http_port, int grpc_port, int metrics_port, int health_port);
     void *user;
 } weft_serve_options;
+
+/* The plan in the state of a folder, as JSON, in `arena`; NULL: it has none. */
+WEFT_MUST_USE weft_err weft_serve_plan_of_state(const char *folder, weft_arena *arena,
+                                                weft_diag *diag, const char **out);
 
 /* Serves until SIGTERM or SIGINT, then drains: refuses new requests, answers those accepted, ends
  * the workers. Handles the signals of the process while it runs. */

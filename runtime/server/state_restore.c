@@ -103,6 +103,16 @@ static weft_err restore_plan(weft_restored *d, const char *text, weft_serve_opti
     return err;
 }
 
+weft_err weft_serve_plan_of_state(const char *folder, weft_arena *arena, weft_diag *diag,
+                                  const char **out)
+{
+    weft_state state = {0};
+    bool found = false;
+    WEFT_TRY(weft_state__read(folder, arena, diag, &state, &found));
+    *out = found ? state.plan : NULL;
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_state__restore(weft_serve_options *options, weft_restored *d, weft_diag *diag)
 {
     weft_state state;

@@ -135,18 +135,23 @@ static bool reap(worker_process *w, int options)
     return true;
 }
 
-/* Closes the socket and kills the process. The GPU driver can take seconds to end a killed process:
- * it is reaped by weft_worker__start, which need not wait. */
-static void end_process(worker_process *w, uint64_t grace_ns)
+static void close_socket(worker_process *w)
 {
     if (w->fd >= 0) {
         weft_loop__unwatch(w->loop, w->fd);
         close(w->fd);
     }
+    w->fd = -1;
+}
+
+/* Closes the socket and kills the process. The GPU driver can take seconds to end a killed process:
+ * it is reaped by weft_worker__start, which need not wait. */
+static void end_process(worker_process *w, uint64_t grace_ns)
+{
+    close_socket(w);
     if (w->pid > 0 && !has_ended(w, grace_ns))
         kill(w->pid, SIGKILL);
     w->lost = w->reports_lost;
-    w->fd = -1;
     free_messages(w);
 }
 
@@ -255,6 +260,26 @@ void weft_worker__stop(worker_process *w)
     (void)reap(w, 0);
     w->state = WORKER_WAITING;
     w->start_ns = UINT64_MAX;
+}
+
+bool weft_worker__let_go(worker_process *w)
+{
+    uint64_t now_ns = weft_clock__now_ns();
+    if (!w->slice->gpu)
+        return true;
+    if (!w->stopped) {
+        w->stopped = true;
+        close_socket(w);
+        free_messages(w);
+        w->state = WORKER_WAITING;
+        w->start_ns = UINT64_MAX;
+        w->kill_ns = now_ns + stop_grace_ns;
+    }
+    if (reap(w, WNOHANG))
+        return true;
+    if (now_ns > w->kill_ns)
+        kill(w->pid, SIGKILL);
+    return false;
 }
 
 /* -- Start ---------------------------------------------------------------------------------- */

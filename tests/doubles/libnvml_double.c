@@ -22,6 +22,7 @@
 #include "runtime/machine/nvml_api.h"
 #include "tests/doubles/double.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -868,15 +869,48 @@ weft_nvml_result nvmlGpuInstanceCreateComputeInstance(weft_nvml_gi gi, unsigned 
     return WEFT_NVML_SUCCESS;
 }
 
-/* WEFT_DOUBLE_NVML_BUSY=1: the instance is in use. */
+/* Whether a process with this environment lives: it has, or may make, a context on the instance. */
+static bool has_environment(const char *pid, const char *setting)
+{
+    char path[300], text[8192];
+    snprintf(path, sizeof path, "/proc/%.20s/environ", pid);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    bool found = false;
+    text[n] = '\0';
+    for (size_t at = 0; at < n && !found; at += strlen(text + at) + 1)
+        found = strcmp(text + at, setting) == 0;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* WEFT_DOUBLE_NVML_USERS=1: processes that see only the instance use it. */
+static bool is_in_use(const instance *m)
+{
+    char setting[96];
+    bool used = false;
+    snprintf(setting, sizeof setting, "CUDA_VISIBLE_DEVICES=MIG-00000000-0000-0000-%04u-%012u",
+             m->gpu, m->id);
+    DIR *d = weft_double_number("NVML_USERS", 0) ? opendir("/proc") : NULL;
+    for (const struct dirent *e; d && !used && (e = readdir(d));)
+        used = e->d_name[0] >= '0' && e->d_name[0] <= '9' && has_environment(e->d_name, setting);
+    if (d)
+        closedir(d);
+    return used;
+}
+
+/* WEFT_DOUBLE_NVML_BUSY=1: every instance is in use. */
 weft_nvml_result nvmlComputeInstanceDestroy(weft_nvml_ci ci)
 {
     ENTER("nvmlComputeInstanceDestroy");
     const instance *m = as_instance("nvmlComputeInstanceDestroy", ci);
     if (!m)
         return WEFT_NVML_INVALID_ARGUMENT;
-    if (weft_double_number("NVML_BUSY", 0))
+    if (weft_double_number("NVML_BUSY", 0) || is_in_use(m)) {
+        weft_double_log("in use %u", m->id);
         return WEFT_NVML_IN_USE;
+    }
     append("unci %u\n", m->id, 0, 0);
     return WEFT_NVML_SUCCESS;
 }

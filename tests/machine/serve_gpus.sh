@@ -175,14 +175,14 @@ has scraped MIG-00000000-0000-0000-0001-000000000003
 cp kept machine
 stop
 
-# A change of MIG instances is refused while the server runs, by name and before anything happens: the
-# workers stay, and answer.
+# Without --reconfigure-mig a plan with instances that are not there is refused while the server runs, by name and
+# before anything happens: the workers stay, and answer.
 start 2 --control control.sock
 workers >before
 cp plan.json first.json
 plan 3g.71gb:4:1000:1 1g.18gb:0:1000:1
 expect 1 "$WEFT" ctl control.sock plan plan.json
-has err "was not started with a plan of CPU slices"
+has err "cut into 3g.71gb: this machine has no such free GPU"
 workers | diff before - || die "workers have changed"
 curl -fsS "http://127.0.0.1:$http/v2/models/digits_cnn/ready" >/dev/null || die "not ready after a refused change"
 "$WEFT" ctl control.sock status --format json >status.json

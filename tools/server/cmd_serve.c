@@ -287,6 +287,26 @@ static weft_err make_slices(void *user, const weft_plan *plan, weft_arena *arena
     return weft_slices_remake(user, plan, arena, diag, out, out_n);
 }
 
+/* A server on GPUs makes the slices of the plan that its state has, and of no other one: the
+ * machine is changed once. */
+static weft_err make_first_slices(options *o, weft_arena *arena, weft_diag *diag,
+                                  weft_slices *slices)
+{
+    const char *text = NULL;
+    if (o->serve.state && o->cut.plan)
+        WEFT_TRY(weft_serve_plan_of_state(o->serve.state, arena, diag, &text));
+    o->cut.plan_text = text;
+    if (text && weft_slices_make(&o->cut, arena, diag, slices) == WEFT_ERR_OK)
+        return WEFT_ERR_OK;
+    if (text) { /* which of the errors is told when the state is restored */
+        weft_slices_end(slices, diag);
+        weft_diag_clear(diag);
+        slices->n = 0;
+    }
+    o->cut.plan_text = NULL;
+    return weft_slices_make(&o->cut, arena, diag, slices);
+}
+
 /* Makes the first plan, and starts what follows the load. */
 static weft_err start_following(options *o, weft_arena *arena, weft_diag *diag, weft_follow *out)
 {
@@ -354,12 +374,13 @@ static weft_err serve(options *o, weft_arena *arena, weft_diag *diag)
     if (err == WEFT_ERR_OK)
         err = start_following(o, arena, diag, &follow);
     if (err == WEFT_ERR_OK)
-        err = weft_slices_make(&o->cut, arena, diag, &slices);
+        err = make_first_slices(o, arena, diag, &slices);
     o->serve.slice = slices.at;
     o->serve.n_slice = slices.n;
-    if (o->cut.plan && slices.n && !slices.at[0].gpu) {
+    if (o->cut.plan && slices.n) {
         o->serve.control.make_slices = make_slices;
-        o->serve.control.user = &o->cut;
+        o->serve.control.steps = slices.gpus ? &weft_slices_steps : NULL;
+        o->serve.control.user = &slices;
     }
     if (err == WEFT_ERR_OK) {
         /* Warnings are printed before the server starts, not when it ends. */

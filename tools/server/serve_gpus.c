@@ -14,27 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GPUS_MAX = 64, ENV_MAX = 4 };
+enum { GPUS_MAX = WEFT_SLICE_GPUS_MAX, ENV_MAX = 4 };
 
-/* A device of the plan, and the GPU that it is mapped to. */
-typedef struct target {
-    uint32_t device;
-    const weft_slice_group *group; /* its first group */
-    uint32_t n;
-    const weft_machine_gpu *gpu; /* NULL: none yet */
-} target;
-
-typedef struct mapper {
-    const weft_slices_options *options;
-    const weft_plan *plan;
-    weft_machine machine;
-    target target[GPUS_MAX];
-    uint32_t n_target;
-    weft_arena *arena;
-    weft_diag *diag;
-    weft_where where; /* the plan file */
-    weft_slices *out;
-} mapper;
+typedef weft_slice_target target;
+typedef weft_slice_mapper mapper;
 
 /* -- What the plan asks for ------------------------------------------------------------------ */
 
@@ -130,7 +113,10 @@ static const char *why_not(const mapper *m, const target *t, const weft_machine_
  * other targets may move to other GPUs. */
 static bool match(mapper *m, uint32_t i, bool *tried)
 {
-    for (uint32_t g = 0; g < m->machine.n_gpu && g < GPUS_MAX; g++) {
+    uint32_t n = m->machine.n_gpu < GPUS_MAX ? m->machine.n_gpu : GPUS_MAX;
+    uint32_t first = m->prefers && m->target[i].device < n ? m->target[i].device : 0;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t g = (first + k) % n;
         const weft_machine_gpu *gpu = &m->machine.gpu[g];
         if (tried[g] || *why_not(m, &m->target[i], gpu))
             continue;
@@ -171,8 +157,9 @@ static weft_err report_no_gpu(const mapper *m, const target *t)
     return err;
 }
 
-static weft_err match_all(mapper *m)
+weft_err weft_slices__match(mapper *m, const weft_slice_groups *groups)
 {
+    WEFT_TRY(find_targets(m, groups));
     for (uint32_t i = 0; i < m->n_target; i++)
         m->target[i].gpu = NULL;
     for (uint32_t i = 0; i < m->n_target; i++) {
@@ -183,30 +170,74 @@ static weft_err match_all(mapper *m)
     return WEFT_ERR_OK;
 }
 
+weft_err weft_slices__take(mapper *m, const weft_slice_groups *groups)
+{
+    WEFT_TRY(find_targets(m, groups));
+    for (uint32_t i = 0; i < m->n_target; i++) {
+        target *t = &m->target[i];
+        const weft_machine_gpu *gpu =
+            t->device < m->machine.n_gpu ? &m->machine.gpu[t->device] : NULL;
+        if (!gpu || gpu->why_not[0])
+            return weft_diag_error(m->diag, WEFT_ERR_NODEV, m->where, "GPU %u %s%s", t->device,
+                                   gpu ? "cannot be read: " : "is not here",
+                                   gpu ? gpu->why_not : "");
+        t->gpu = gpu;
+    }
+    return WEFT_ERR_OK;
+}
+
 /* -- MIG -------------------------------------------------------------------------------------- */
 
-static weft_err make_instances(mapper *m)
+/* Ends the daemon of an instance that is to be destroyed: it is in use as long as the daemon runs.
+ */
+static void end_daemon(mapper *m, const char *uuid)
 {
-    for (uint32_t i = 0; i < m->n_target; i++) {
-        const target *t = &m->target[i];
-        weft_machine_mig_want *want = weft_arena_array(m->arena, t->n, sizeof *want);
-        uint32_t n = 0;
-        for (uint32_t k = 0; k < t->n; k++) {
-            const weft_placement *p = t->group[k].first;
-            bool has = false;
-            weft_slice_name c;
-            parse_slice(p->slice, &c);
-            for (uint32_t j = 0; j < n; j++) /* shares of one instance */
-                has = has || want[j].start == (uint32_t)p->mig_start;
-            if (c.profile[0] && !has)
-                want[n++] =
-                    (weft_machine_mig_want){.profile = weft_arena_strdup(m->arena, c.profile),
-                                            .start = (uint32_t)p->mig_start};
+    weft_slice_daemons *d = m->daemons;
+    for (uint32_t i = 0; i < d->n; i++)
+        if (strcmp(d->at[i].uuid, uuid) == 0) {
+            weft_mps_stop(d->at[i].mps, m->diag);
+            d->at[i] = d->at[--d->n];
+            return;
         }
-        if (n)
-            WEFT_TRY(weft_machine_set_mig(t->gpu->index, want, n, m->diag));
+}
+
+/* Ends the daemons of the instances of a GPU that the list lacks. */
+static void end_daemons(mapper *m, const weft_machine_gpu *gpu, const weft_machine_mig_want *want,
+                        uint32_t n)
+{
+    for (uint32_t i = 0; i < gpu->n_mig; i++) {
+        const weft_machine_mig *at = &gpu->mig[i];
+        bool wanted = false;
+        for (uint32_t k = 0; k < n && !wanted; k++)
+            wanted =
+                (uint32_t)at->start == want[k].start && strcmp(at->profile, want[k].profile) == 0;
+        if (!wanted)
+            end_daemon(m, at->uuid);
     }
-    return weft_machine_read(m->arena, m->diag, &m->machine);
+}
+
+weft_err weft_slices__make_instances(mapper *m, const target *t, bool all)
+{
+    weft_machine_mig_want *want = weft_arena_array(m->arena, t->n, sizeof *want);
+    uint32_t n = 0, n_missing = 0;
+    for (uint32_t k = 0; k < t->n; k++) {
+        const weft_placement *p = t->group[k].first;
+        bool has = false;
+        weft_slice_name c;
+        parse_slice(p->slice, &c);
+        for (uint32_t j = 0; j < n; j++) /* shares of one instance */
+            has = has || want[j].start == (uint32_t)p->mig_start;
+        if (!c.profile[0] || has)
+            continue;
+        n_missing += !find_instance(t->gpu, c.profile, p->mig_start);
+        want[n++] = (weft_machine_mig_want){.profile = weft_arena_strdup(m->arena, c.profile),
+                                            .start = (uint32_t)p->mig_start};
+    }
+    if (n == 0 || (n_missing == 0 && !all))
+        return WEFT_ERR_OK;
+    end_daemons(m, t->gpu, want, n);
+    return all ? weft_machine_set_mig(t->gpu->index, want, n, m->diag)
+               : weft_machine_add_mig(t->gpu->index, want, n, m->diag);
 }
 
 /* -- MPS -------------------------------------------------------------------------------------- */
@@ -216,8 +247,13 @@ static weft_err find_daemon(mapper *m, const char *name, const char *uuid, bool 
                             const char **out)
 {
     const char *dir = getenv("CUDA_MPS_PIPE_DIRECTORY");
-    weft_slices *s = m->out;
+    weft_slice_daemons *d = m->daemons;
     *out = NULL;
+    for (uint32_t i = 0; i < d->n && !*out; i++)
+        if (strcmp(d->at[i].uuid, uuid) == 0)
+            *out = weft_mps_pipe_dir(d->at[i].mps);
+    if (*out)
+        return WEFT_ERR_OK;
     if (!m->options->start_mps && mig)
         return weft_diag_error(m->diag, WEFT_ERR_NODEV, (weft_where){.item = name},
                                "needs an MPS daemon of the MIG instance: --mps starts one");
@@ -234,8 +270,12 @@ static weft_err find_daemon(mapper *m, const char *name, const char *uuid, bool 
     if (!m->machine.mps_control[0])
         return weft_diag_error(m->diag, WEFT_ERR_NODEV, (weft_where){.item = name},
                                "needs MPS: there is no nvidia-cuda-mps-control in PATH");
-    WEFT_TRY(weft_mps_start(m->machine.mps_control, uuid, m->diag, &s->mps[s->n_mps]));
-    *out = weft_mps_pipe_dir(s->mps[s->n_mps++]);
+    if (d->n == WEFT_SLICES_MAX)
+        return weft_diag_error(m->diag, WEFT_ERR_INPUT, m->where, "over %d MPS daemons",
+                               WEFT_SLICES_MAX);
+    WEFT_TRY(weft_mps_start(m->machine.mps_control, uuid, m->diag, &d->at[d->n].mps));
+    snprintf(d->at[d->n].uuid, sizeof d->at[d->n].uuid, "%s", uuid);
+    *out = weft_mps_pipe_dir(d->at[d->n++].mps);
     return WEFT_ERR_OK;
 }
 
@@ -366,7 +406,7 @@ static weft_err add_slice(mapper *m, const target *t, const weft_slice_group *g,
     return add_workers(m, &s, g->procs);
 }
 
-static weft_err add_slices(mapper *m)
+weft_err weft_slices__add(mapper *m)
 {
     for (uint32_t i = 0; i < m->n_target; i++) {
         const target *t = &m->target[i];
@@ -377,25 +417,4 @@ static weft_err add_slices(mapper *m)
         }
     }
     return WEFT_ERR_OK;
-}
-
-weft_err weft_slices__on_gpus(const weft_slices_options *options, const weft_plan *plan,
-                              const weft_slice_groups *groups, weft_arena *arena, weft_diag *diag,
-                              weft_slices *out)
-{
-    mapper m = {.options = options,
-                .plan = plan,
-                .arena = arena,
-                .diag = diag,
-                .where = {.file = options->plan},
-                .out = out};
-    WEFT_TRY(find_targets(&m, groups));
-    WEFT_TRY(weft_machine_read(arena, diag, &m.machine));
-    WEFT_TRY(match_all(&m));
-    if (options->reconfigure_mig) {
-        WEFT_TRY(make_instances(&m));
-        for (uint32_t i = 0; i < m.n_target; i++)
-            m.target[i].gpu = &m.machine.gpu[m.target[i].gpu->index];
-    }
-    return add_slices(&m);
 }
