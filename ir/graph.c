@@ -232,6 +232,12 @@ void weft_graph_set_output(weft_graph *g, uint32_t i, weft_val val)
     g->outputs.at[i].val = val;
 }
 
+void weft_graph_drop_outputs(weft_graph *g)
+{
+    while (g->outputs.len > 0)
+        g->m->vals.at[g->outputs.at[--g->outputs.len].val.i].n_output--;
+}
+
 bool weft_val_is_output(const weft_graph *g, weft_val v)
 {
     const weft_val_rec *rec = &g->m->vals.at[v.i];

@@ -204,6 +204,7 @@ weft_val weft_graph_output(const weft_graph *g, uint32_t i);
 const char *weft_graph_input_name(const weft_graph *g, uint32_t i);
 const char *weft_graph_output_name(const weft_graph *g, uint32_t i);
 void weft_graph_set_output(weft_graph *g, uint32_t i, weft_val val);
+void weft_graph_drop_outputs(weft_graph *g); /* all of them */
 
 /* -- Nodes ---------------------------------------------------------------------------------- */
 

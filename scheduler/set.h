@@ -67,6 +67,18 @@ typedef struct weft_set_step {
     size_t n_input, n_output;
 } weft_set_step;
 
+/* How the answers of the heads of a model become one. */
+typedef enum weft_combine {
+    WEFT_COMBINE_NONE,
+    WEFT_COMBINE_MEAN,
+    WEFT_COMBINE_SUM,
+    WEFT_COMBINE_MAX,
+    WEFT_COMBINE_MIN,
+    WEFT_COMBINE_SOFTMAX, /* the mean of their softmax */
+    WEFT_COMBINE_VOTE,    /* the share of the heads whose largest element it is */
+    WEFT_COMBINE_KINDS
+} weft_combine;
+
 typedef struct weft_set_model {
     const char *name;
     /* Of a repository with several versions: the name and the version that clients ask for. NULL:
@@ -86,6 +98,7 @@ typedef struct weft_set_model {
      * input. */
     const struct weft_set_model *const *head;
     size_t n_head;
+    weft_combine combine; /* of the heads; NONE: every one has outputs of its own */
     /* Models that run one after the other, in place of a file: each step has its inputs from the
      * ensemble's and from steps before. */
     const weft_set_step *step;

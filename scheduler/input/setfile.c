@@ -23,7 +23,7 @@ enum {
 };
 
 typedef struct raw_model {
-    char *name, *file, *profile, *slo, *rate, *admission, *spread;
+    char *name, *file, *profile, *slo, *rate, *admission, *spread, *combine;
     char **heads, **adapters, **adapter_modules;
     uint32_t n_heads, n_adapters, n_adapter_modules;
 } raw_model;
@@ -68,6 +68,7 @@ static const cyaml_schema_field_t model_fields[] = {
     CYAML_FIELD_STRING_PTR("rate", OPT, raw_model, rate, 1, 64),
     CYAML_FIELD_STRING_PTR("admission", OPT, raw_model, admission, 1, 64),
     CYAML_FIELD_STRING_PTR("spread", OPT, raw_model, spread, 1, 64),
+    CYAML_FIELD_STRING_PTR("combine", OPT, raw_model, combine, 1, 64),
     {.key = "heads",
      .data_offset = offsetof(raw_model, heads),
      .count_offset = offsetof(raw_model, n_heads),
@@ -360,6 +361,28 @@ static weft_err read_model(reader *rd, const raw_model *raw, const yaml_node_t *
     return WEFT_ERR_OK;
 }
 
+static weft_err read_combine(reader *rd, const raw_model *raw, weft_where where, weft_combine *out)
+{
+    static const char *const name[WEFT_COMBINE_KINDS] = {
+        [WEFT_COMBINE_MEAN] = "mean",       [WEFT_COMBINE_SUM] = "sum",
+        [WEFT_COMBINE_MAX] = "max",         [WEFT_COMBINE_MIN] = "min",
+        [WEFT_COMBINE_SOFTMAX] = "softmax", [WEFT_COMBINE_VOTE] = "vote"};
+    uint32_t i = WEFT_COMBINE_MEAN;
+    if (!raw->combine)
+        return WEFT_ERR_OK;
+    if (!raw->n_heads)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "'combine' is for models with 'heads'");
+    while (i < WEFT_COMBINE_KINDS && strcmp(raw->combine, name[i]) != 0)
+        i++;
+    if (i == WEFT_COMBINE_KINDS)
+        return weft_diag_error(rd->diag, WEFT_ERR_INPUT, where,
+                               "combine: '%s' is not mean, sum, max, min, softmax or vote",
+                               raw->combine);
+    *out = (weft_combine)i;
+    return WEFT_ERR_OK;
+}
+
 /* Finds the models that `heads` names: each once, with a file. */
 static weft_err read_heads(reader *rd, const raw_model *raw, const weft_set_model *models, size_t n,
                            weft_set_model *out)
@@ -384,7 +407,7 @@ static weft_err read_heads(reader *rd, const raw_model *raw, const weft_set_mode
                                "'dims' and 'values' are those of the heads");
     out->head = head;
     out->n_head = raw->n_heads;
-    return WEFT_ERR_OK;
+    return read_combine(rd, raw, where, &out->combine);
 }
 
 static weft_err read_app(reader *rd, const raw_app *raw, const yaml_node_t *node, weft_set_app *out)

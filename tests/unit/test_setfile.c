@@ -101,12 +101,12 @@ static void test_setfile__heads_are_models_of_the_set(void **state)
     (void)state;
     weft_set set;
     assert_int_equal(load("models:\n"
-                          "  - {name: all, heads: [b, a], slo: 5ms}\n"
+                          "  - {name: all, heads: [b, a], slo: 5ms, combine: vote}\n"
                           "  - {name: a, file: a.onnx}\n"
                           "  - {name: b, file: b.onnx}\n",
                           &set),
                      WEFT_ERR_OK);
-    assert_int_equal(set.model[0].n_head, 2);
+    assert_true(set.model[0].n_head == 2 && set.model[0].combine == WEFT_COMBINE_VOTE);
     assert_ptr_equal(set.model[0].head[0], &set.model[2]);
     assert_ptr_equal(set.model[0].head[1], &set.model[1]);
     assert_null(set.model[0].file);
@@ -119,6 +119,8 @@ static void test_setfile__heads_are_models_of_the_set(void **state)
     expect_refusal(HEADS "  - {name: x, file: x.onnx, heads: [a]}\n", 4, "'file' and 'heads'");
     expect_refusal(HEADS "  - {name: x, heads: [a], dims: {s: 3}}\n", 4, "those of the heads");
     expect_refusal(HEADS "  - {name: x, heads: []}\n", 0, "");
+    expect_refusal(HEADS "  - {name: x, heads: [a], combine: median}\n", 4, "'median' is not mean");
+    expect_refusal(HEADS "  - {name: x, file: x.onnx, combine: mean}\n", 4, "with 'heads'");
 #undef HEADS
 }
 

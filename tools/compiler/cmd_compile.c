@@ -359,7 +359,7 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
                                           .slo_us = model->slo_us,
                                           .rate_per_s = model->rate_per_s,
                                           .admit_by_slo = model->admit_by_slo};
-        if (model && model->n_head) {
+        if (model && model->n_head && !model->combine) { /* else it gives none of theirs */
             out[i].head = list_heads(model, arena);
             out[i].n_head = model->n_head;
         }

@@ -10,6 +10,7 @@
 #include "tools/profile/set_import.h"
 
 #include "tools/common/tools.h"
+#include "tools/profile/set_combine.h"
 
 #include <string.h>
 
@@ -276,5 +277,5 @@ weft_err weft_tool_import_model(weft_module *m, const weft_set_model *model,
         WEFT_TRY(import_file(m, model->head[i], own, arena, diag, &own.into));
     }
     *out = own.into;
-    return WEFT_ERR_OK;
+    return model->combine ? weft_tool_combine(own.into, model, arena, diag) : WEFT_ERR_OK;
 }
