@@ -127,6 +127,9 @@ typedef struct weft_kernel {
     /* Stack distance of the weights: bytes that the program touches between two uses of them. A
      * cache of that size still holds the weights. 0: not known; they are read from memory. */
     double reuse_bytes;
+    /* No program is around it: it is repeated, as benchmarks of GPUs do, with a few copies of its
+     * weights in turn. A cache that holds all copies holds the weights. */
+    bool is_alone;
 } weft_kernel;
 
 /* Make kernels from their sizes, with the work that follows from these.

@@ -116,9 +116,19 @@ def run_weft(weft, rows, options):
             return list(csv.DictReader(f))
 
 
-def load_families(weft, data):
+def is_needed(row, names):
+    """Whether one of the families needs the row; those in f32 share their dispatch times."""
+    if row["dtype"] == "f32":
+        return bool({"plain", "conv", "vector"} & set(names))
+    gemm = "matrix" if row["dtype"] == "bf16" else "narrow"
+    return (gemm if row["kind"] == "gemm" else "attention") in names
+
+
+def load_families(weft, data, names=None):
+    """All families, or at least the named ones."""
     found = {}
-    for r in run_weft(weft, read_rows(data), ["--features"]):
+    rows = (r for r in read_rows(data) if not names or is_needed(r, names))
+    for r in run_weft(weft, rows, ["--features"]):
         found.setdefault(r["family"], []).append(r)
     families = {}
     for name, rows in found.items():

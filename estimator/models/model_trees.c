@@ -1,9 +1,9 @@
 /* Regression trees learned from measurements: they correct a bound of physics.
  *
- *   trees              = min(bound, most)^slope * max(bound / most, 1)
- *                        * 2^(sum of the trees of the family at the kernel's features)
- *   time(whole device) = trees^part * analytic(whole device)^(1 - part)
- *   time(slice)        = time(whole device) * even(slice) / even(whole device)
+ *   trees(whole device) = min(bound, most)^slope * max(bound / most, 1)
+ *                         * 2^(sum of the trees of the family at the kernel's features)
+ *   trees(slice)        = trees(whole device) * even(slice) / even(whole device)
+ *   time                = trees^part * analytic^(1 - part)
  *
  * and at least the floor of the slice: a launch, its peak rate, its bandwidth. The bound is a
  * launch and the longer of the arithmetic (of GEMMs in whole tiles and waves) and the traffic
@@ -253,8 +253,9 @@ static const struct {
 #include "estimator/models/trees/learned.def"
 };
 
-/* Powers of two by which the sizes are beyond the training; the first of each is not counted. All
- * attention that was measured has as many queries as keys. */
+/* Powers of two by which the sizes are beyond the training; the first of each is not counted, nor
+ * are fewer rows: times would fall where the trees begin to count. All attention that was measured
+ * has as many queries as keys. */
 static double find_distance(weft_tree_family family, const weft_kernel *kernel, const float *x)
 {
     const forest *f = &forest_table[family];
@@ -264,11 +265,13 @@ static double find_distance(weft_tree_family family, const weft_kernel *kernel, 
     for (size_t r = 0; r < LENGTH(range_table); r++) {
         if (range_table[r].family != family)
             continue;
+        bool is_rows = strcmp(range_table[r].feature, "log_m") == 0;
         size_t i = 0;
         while (i < f->n_feature && strcmp(f->feature[i].name, range_table[r].feature) != 0)
             i++;
         if (i < f->n_feature)
-            sum += fmax(0, fmax(range_table[r].lo - x[i], x[i] - range_table[r].hi) - 1);
+            sum +=
+                fmax(0, fmax(is_rows ? 0 : range_table[r].lo - x[i], x[i] - range_table[r].hi) - 1);
     }
     return sum;
 }
@@ -367,13 +370,13 @@ static weft_timing predict(const weft_kernel *of, const weft_slice *slice, bool 
     double time_us = pow(fmin(base_us, f->most), f->slope) * fmax(base_us / f->most, 1) *
                      exp2(sum_launched(&place, kernel, &whole, exact_f32, x));
     time_us *= seen_part(kernel, &whole, exact_f32);
-    if (place.part < 1)
-        time_us = pow(time_us, place.part) *
-                  pow(analytic_us(analytic, kernel, &whole, exact_f32, false), 1 - place.part);
     time_us = fmax(time_us, weft_peak__floor_us(kernel, &whole, exact_f32));
     if (slice->units < slice->all_units)
         time_us *= analytic_us(analytic, kernel, slice, exact_f32, true) /
                    analytic_us(analytic, kernel, &whole, exact_f32, true);
+    if (place.part < 1)
+        time_us = pow(time_us, place.part) *
+                  pow(analytic_us(analytic, kernel, slice, exact_f32, false), 1 - place.part);
     timing.time_us = fmax(time_us, weft_peak__floor_us(kernel, slice, exact_f32));
     return timing;
 }

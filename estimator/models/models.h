@@ -47,6 +47,23 @@ double weft_model__wave_us(const weft_kernel *kernel, const weft_slice *slice, b
 double weft_model__implicit_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32,
                                bool even);
 
+/* Constants of the model wave, of the clocks and of the cache of GPUs; model_wave.c says what they
+ * mean. The fit (tests/regress/wave_gemms.c) iterates over them: all fields are doubles. */
+enum { WEFT_WAVE_TILES = 6 };
+typedef struct weft_wave_constants {
+    double eff[WEFT_WAVE_TILES];
+    double wave_us, few_us;
+    double memory_eff, cache_clock, tile_clock;
+    double overlap;
+    double held;
+    double copies;
+} weft_wave_constants;
+
+extern const weft_wave_constants weft_model__wave_fitted;
+/* Time of the kernel by these constants, us; even: as above. */
+double weft_model__wave_time_us(const weft_wave_constants *c, const weft_kernel *kernel,
+                                const weft_slice *slice, bool exact_f32, bool even);
+
 /* -- Bounds: rates.c -------------------------------------------------------------------------- */
 
 /* Part of the peak that long GEMMs reach: 0.85 by the fit in README.md; 790 of 989 TFLOP/s
@@ -60,6 +77,8 @@ double weft_peak__flops_per_us(const weft_slice *slice, const weft_kernel *kerne
 /* True when that rate is no more than the f32 rate of the plain units: where matrix units are no
  * faster (A10G, f32), libraries choose kernels of either kind. */
 bool weft_peak__is_plain(const weft_slice *slice, const weft_kernel *kernel, bool exact_f32);
+/* Clock that a GPU holds under its power limit while all units compute, over the boost clock. */
+double weft_peak__held_part(const weft_wave_constants *c, const weft_gpu *gpu);
 /* Time that no kernel of this work can beat on the slice: peaks, and a launch. */
 double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32);
 /* Time of the memory traffic with `units` units at work, us; at least the time at the peak
@@ -68,6 +87,15 @@ double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, doub
 /* Time of the kernels before and after a product of few bits on GPUs (weft_staging), us: launches,
  * and traffic of the last-level cache if it holds the scratch memory, else of memory. */
 double weft_traffic__staging_us(const weft_kernel *kernel, const weft_slice *slice);
+/* Bytes of a kernel that come from memory, and from the last-level cache. */
+typedef struct weft_moved {
+    double memory_weights, cache_weights, memory_values, cache_values;
+} weft_moved;
+
+weft_moved weft_traffic__moved(const weft_wave_constants *c, const weft_slice *slice,
+                               const weft_kernel *kernel);
+/* Part of the slice's bandwidth that `units` units draw. */
+double weft_traffic__draw(const weft_slice *slice, double units);
 /* Bytes of the traffic that miss the last-level cache. */
 double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel);
 

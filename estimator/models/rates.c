@@ -58,35 +58,55 @@ static double missed_part(const weft_slice *slice, double bytes)
     return part <= kept ? 0 : part >= lost ? 1 : (part - kept) / (lost - kept);
 }
 
+/* Part of the weights that the last-level cache no longer holds when the kernel runs again. */
+static double missed_weights(const weft_wave_constants *c, const weft_slice *slice,
+                             const weft_kernel *kernel)
+{
+    if (slice->gpu->is_cpu)
+        return weft_model__cpu_missed(&weft_model__cpu_fitted, slice, kernel->reuse_bytes);
+    double copies = kernel->is_alone ? c->copies * kernel->work.weight_bytes : INFINITY;
+    return missed_part(slice, kernel->reuse_bytes > 0 ? kernel->reuse_bytes : copies);
+}
+
+weft_moved weft_traffic__moved(const weft_wave_constants *c, const weft_slice *slice,
+                               const weft_kernel *kernel)
+{
+    double values = kernel->work.bytes_read + kernel->work.bytes_written;
+    double weights = kernel->work.weight_bytes, missed = missed_part(slice, values);
+    double memory_weights = weights > 0 ? weights * missed_weights(c, slice, kernel) : 0;
+    return (weft_moved){.memory_weights = memory_weights,
+                        .cache_weights = weights - memory_weights,
+                        .memory_values = values * missed,
+                        .cache_values = values * (1 - missed)};
+}
+
 double weft_traffic__memory_bytes(const weft_slice *slice, const weft_kernel *kernel)
 {
-    double missed = slice->gpu->is_cpu ? weft_model__cpu_missed(&weft_model__cpu_fitted, slice,
-                                                                kernel->reuse_bytes)
-                                       : 1;
-    double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
-    return kernel->work.weight_bytes * missed + bytes * missed_part(slice, bytes);
+    weft_moved moved = weft_traffic__moved(&weft_model__wave_fitted, slice, kernel);
+    return moved.memory_weights + moved.memory_values;
+}
+
+double weft_traffic__draw(const weft_slice *slice, double units)
+{
+    double all = slice->units, part = 1;
+    if (slice->bandwidth_units > slice->units) {
+        all = slice->bandwidth_units;
+        part /= weft_slice__draw_part(slice->units / all);
+    }
+    return units < all ? part * weft_slice__draw_part(units / all) : part;
 }
 
 double weft_traffic__us(const weft_slice *slice, const weft_kernel *kernel, double units)
 {
-    /* Fitted (README.md, Traffic); the CPU's rates are measured, not those of a data sheet. This
-     * function is called for every tile of every kernel: no library calls. */
+    /* Fitted (README.md, Traffic); the CPU's rates are measured, not those of a data sheet. */
     static const double gpu_memory_eff = 0.75, cpu_memory_eff = 0.95;
-    double drawn = slice->gpu->is_cpu ? cpu_memory_eff : gpu_memory_eff;
-    double all = slice->units;
-    if (slice->bandwidth_units > slice->units) {
-        all = slice->bandwidth_units;
-        drawn /= weft_slice__draw_part(slice->units / all);
-    }
-    if (units < all)
-        drawn *= weft_slice__draw_part(units / all);
-    double bytes = kernel->work.bytes_read + kernel->work.bytes_written;
-    double bytes_per_us = slice->bandwidth_gbps * 1e3 * drawn;
-    double missed = missed_part(slice, bytes);
-    double cache_gbps =
-        slice->cache_gbps > slice->bandwidth_gbps ? slice->cache_gbps : slice->bandwidth_gbps;
-    return (kernel->work.weight_bytes + missed * bytes) / bytes_per_us +
-           (1 - missed) * bytes / (cache_gbps * 1e3 * drawn);
+    bool cpu = slice->gpu->is_cpu;
+    double drawn = (cpu ? cpu_memory_eff : gpu_memory_eff) * weft_traffic__draw(slice, units) * 1e3;
+    double cache_gbps = fmax(slice->cache_gbps, slice->bandwidth_gbps);
+    double values = kernel->work.bytes_read + kernel->work.bytes_written;
+    double missed = missed_part(slice, values);
+    return (kernel->work.weight_bytes + missed * values) / (slice->bandwidth_gbps * drawn) +
+           (1 - missed) * values / (cache_gbps * drawn);
 }
 
 double weft_traffic__staging_us(const weft_kernel *kernel, const weft_slice *slice)
@@ -102,6 +122,11 @@ double weft_traffic__staging_us(const weft_kernel *kernel, const weft_slice *sli
 }
 
 /* -- Bounds ----------------------------------------------------------------------------------- */
+
+double weft_peak__held_part(const weft_wave_constants *c, const weft_gpu *gpu)
+{
+    return gpu->base_mhz > 0 ? fmin(1, c->held * gpu->base_mhz / gpu->clock_mhz) : 1;
+}
 
 double weft_peak__floor_us(const weft_kernel *kernel, const weft_slice *slice, bool exact_f32)
 {

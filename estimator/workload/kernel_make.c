@@ -93,6 +93,7 @@ weft_kernel weft_kernel_make_gemm(weft_dtype dtype, double batch, double m, doub
         .m = m,
         .n = n,
         .k = k,
+        .is_alone = true,
         .staging = {.launches = narrow,
                     .packed_bytes = narrow ? batch * m * k * (wide + size) / 2 : 0}};
 }

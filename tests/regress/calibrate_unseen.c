@@ -2,10 +2,11 @@
  * its rows, as many as half a minute measures, are given to weft_calibration_fit; the others are
  * predicted before and after.
  *
- * The campaigns (aiconfigurator: fp8, and bf16 of devices that the wave model was not fitted to)
- * are predicted by that model alone, as a new GPU would be. calibrate_unseen.csv has the mean
- * errors and the part of the rows in the 90 % band, in percent; this program computes them again,
- * and fails where calibration makes a campaign worse or its band holds less than 85 %.
+ * The campaigns (aiconfigurator) are predicted by one analytic model alone, as a new GPU would be:
+ * fp8 and nvfp4 by the wave model, which was fitted to bf16, bf16 by the roofline.
+ * calibrate_unseen.csv has the mean errors and the part of the rows in the 90 % band, in percent;
+ * this program computes them again, and fails where calibration makes a campaign worse or its band
+ * holds less than 85 %.
  *
  * Usage: calibrate_unseen [--bless] */
 #include "estimator/estimator.h"
@@ -28,9 +29,10 @@ static const struct {
     {"gemm_fp8_h200_sxm_sglang_0.5.14", "h200", "wave", WEFT_DTYPE_F8E4M3FN},
     {"gemm_fp8_l40s_sglang_0.5.12", "l40s", "wave", WEFT_DTYPE_F8E4M3FN},
     {"gemm_fp8_rtx_pro_6000_server_vllm_0.24.0", "rtx-pro-6000", "wave", WEFT_DTYPE_F8E4M3FN},
-    {"gemm_bf16_l40s_sglang_0.5.12", "l40s", "wave", WEFT_DTYPE_BF16},
-    {"gemm_bf16_rtx_pro_6000_server_vllm_0.24.0", "rtx-pro-6000", "wave", WEFT_DTYPE_BF16},
-    {"gemm_bf16_b200_sxm_vllm_0.22.0", "b200", "wave", WEFT_DTYPE_BF16},
+    {"gemm_nvfp4_b200_sxm_vllm_0.22.0", "b200", "wave", WEFT_DTYPE_F4E2M1},
+    {"gemm_bf16_l40s_sglang_0.5.12", "l40s", "roofline", WEFT_DTYPE_BF16},
+    {"gemm_bf16_rtx_pro_6000_server_vllm_0.24.0", "rtx-pro-6000", "roofline", WEFT_DTYPE_BF16},
+    {"gemm_bf16_b200_sxm_vllm_0.22.0", "b200", "roofline", WEFT_DTYPE_BF16},
 };
 
 typedef struct row {

@@ -5,9 +5,9 @@
  * falls by more than 1 % from one batch to the next, the largest fall, and the largest drop of the
  * throughput (a cliff: one more sample that starts another wave on every unit). Batches 1 to 48 and
  * around 64, 128 and 256;
- * --every takes all from 1 to 256 (minutes).
+ * --every takes all from 1 to 256 (minutes), of one network if it is named.
  *
- * Usage: monotone [--every] */
+ * Usage: monotone [--every [NETWORK]] */
 #include "tests/support/network.h"
 
 #include "base/device_type.h"
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     bool every = argc > 1 && strcmp(argv[1], "--every") == 0;
     size_t falls = 0, steps = 0;
     for (int i = 0; i < NETWORKS; i++)
-        for (int cpu = 0; cpu < 2; cpu++)
+        for (int cpu = 0; cpu < 2 && (argc < 3 || strcmp(argv[2], networks[i]) == 0); cpu++)
             try_devices(i, cpu, every, sweeps);
     printf("device,slice,steps,falls,largest_fall,worst,largest_cliff\n");
     for (size_t d = 0; weft_gpu_at(d); d++) {
