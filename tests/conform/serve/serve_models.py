@@ -90,7 +90,7 @@ class Load:
                 assert (got[1] if got[0] == 200 else got[0]) in allowed, (model, got, allowed)
                 at += 1
                 self.n += 1
-                self.stop.wait(0.005)
+                self.stop.wait(0.02)
         except Exception as problem:
             self.problems.append(repr(problem))
 
