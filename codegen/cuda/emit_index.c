@@ -343,3 +343,28 @@ weft_err weft_cuda_emit_range(weft_cuda *cu, weft_node n)
                     type_of(y), weft_cuda__int(k, first[0]), weft_cuda__int(k, step[0]));
     return launch(k, count);
 }
+
+/* Sizes as data, of shape and size: only where they are not constants, and something computes with
+ * them on the device. */
+weft_err weft_cuda_emit_shape(weft_cuda *cu, weft_node n)
+{
+    const weft_ttype *x = weft_cuda__in_type(cu, 0), *y = weft_cuda__out_type(cu, 0);
+    weft_attrs attrs = weft_cuda__attrs(cu);
+    bool is_size = weft_node_op(weft_cuda__module(cu), n) == WEFT_OP_SIZE;
+    int64_t first = weft_attrs_int(attrs, WEFT_ATTR_START, 0);
+    if (weft_cuda__is_last(cu, 0))
+        return weft_cuda__unsup(cu, "an operand with channels innermost");
+    first = first < 0 ? first + x->rank : first;
+    first = first < 0 ? 0 : first;
+    uint32_t count = is_size ? 1 : (uint32_t)y->dim[0];
+    weft_cuda_kernel *k = weft_cuda__kernel(cu, "shape", 32);
+    weft_cuda__include(k, "prelude.cuh");
+    weft_cuda__out(k, "y", 0);
+    weft_buf_puts(weft_cuda__body(k), "    if (threadIdx.x > 0)\n        return;\n");
+    for (uint32_t i = 0; i < count; i++)
+        weft_buf_printf(weft_cuda__body(k), "    y[%u] = %s;\n", i,
+                        is_size ? weft_cuda__long(k, x, 0, x->rank)
+                                : weft_cuda__int(k, x->dim[(uint32_t)first + i]));
+    weft_cuda__launch(k, count > 0, 1, 1, 0);
+    return WEFT_ERR_OK;
+}

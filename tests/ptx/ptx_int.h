@@ -132,6 +132,7 @@ typedef struct ptx_copies {
 
 typedef struct ptx_warp {
     uint64_t *reg; /* [register][lane] */
+    bool filled;   /* registers have values */
     bool together; /* all lanes that are ready are at `at`; pc[] is not kept */
     int at, pc[PTX_LANES];
     uint32_t live, at_barrier;

@@ -49,9 +49,12 @@ static const char *check_byte(const ptx_state *s, ptx_shadow *b, unsigned me, bo
 static bool check_bytes(ptx_state *s, ptx_shadow *shadow, unsigned thread, uint64_t at,
                         unsigned bytes, bool write, bool shared)
 {
-    const char *wrong = NULL;
-    unsigned i = 0;
-    ptx_shadow was = {0};
+    ptx_shadow was = shadow[0];
+    const char *wrong = check_byte(s, &shadow[0], thread + 1, write, shared);
+    unsigned i = 1;
+    /* Bytes of a word mostly have one history. */
+    for (; i < bytes && !wrong && memcmp(&shadow[i], &was, sizeof was) == 0; i++)
+        shadow[i] = shadow[0];
     for (; i < bytes && !wrong; i++) {
         was = shadow[i];
         wrong = check_byte(s, &shadow[i], thread + 1, write, shared);

@@ -34,6 +34,21 @@ static uint64_t special(const ptx_state *s, const ptx_warp *w, uint64_t which, u
     return value[which];
 }
 
+/* Gives registers their first values: constants, addresses, and noise. */
+static void fill_registers(const ptx_kernel *k, ptx_warp *w)
+{
+    for (unsigned i = 0; i < k->n_reg; i++) {
+        const ptx_register *g = &k->reg[i];
+        uint64_t first = g->kind != PTX_PLAIN ? g->value
+                         : g->width == 1      ? 0
+                                              : 0xa5a5a5a5a5a5a5a5u >> (64 - 8 * g->width);
+        for (unsigned l = 0; l < PTX_LANES; l++)
+            w->reg[(size_t)i * PTX_LANES + l] = first;
+    }
+    w->filled = true;
+}
+
+/* Registers keep what an earlier block left in them; that is noise, too. */
 static void start_warp(ptx_state *s, ptx_warp *w)
 {
     const ptx_kernel *k = s->k;
@@ -42,15 +57,11 @@ static void start_warp(ptx_state *s, ptx_warp *w)
     w->at_barrier = w->waiting = 0;
     w->together = true;
     w->at = 0;
+    if (!w->filled)
+        fill_registers(k, w);
     for (unsigned i = 0; i < k->n_reg; i++)
-        for (unsigned l = 0; l < PTX_LANES; l++) {
-            const ptx_register *g = &k->reg[i];
-            w->reg[(size_t)i * PTX_LANES + l] =
-                g->kind == PTX_PLAIN
-                    ? (g->width == 1 ? 0 : 0xa5a5a5a5a5a5a5a5u >> (64 - 8 * g->width))
-                : g->kind == PTX_SPECIAL ? special(s, w, g->value, l)
-                                         : g->value;
-        }
+        for (unsigned l = 0; k->reg[i].kind == PTX_SPECIAL && l < PTX_LANES; l++)
+            w->reg[(size_t)i * PTX_LANES + l] = special(s, w, k->reg[i].value, l);
 }
 
 /* The lanes that execute the next instruction: those at the least one. 0: all wait or are done. */

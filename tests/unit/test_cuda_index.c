@@ -127,6 +127,10 @@ static const emit_case made[] = {
      "b",
      {5},
      false},
+    {"%x : f32[?b,7,3]", "i64[3] = shape %x", "b", {5}, false},
+    {"%x : f32[?b,7,3]", "i64[2] = shape %x {end = 9, start = -2}", "b", {5}, false},
+    {"%x : f32[?b,7,3]", "i64[1] = shape %x {end = -2}", "b", {4}, false},
+    {"%x : f32[?b,7,3]", "i64[] = size %x", "b", {5}, false},
 };
 
 static void test_cuda_index__made_of_nothing(void **state)

@@ -128,12 +128,12 @@ static const char all[] =
 static void test_cuda_nvrtc__every_template_for_every_generation(void **state)
 {
     (void)state;
-    /* One of each generation; WEFT_TARGETS names others. */
+    /* The text of kernels differs between sm_75 and later ones only; WEFT_TARGETS names more. */
     const char *target = getenv("WEFT_TARGETS");
-    succeed(generate(all, target ? target : "sm_75,sm_80,sm_89,sm_90,sm_100,sm_120"));
+    succeed(generate(all, target ? target : "sm_75,sm_90,sm_120"));
     uint32_t n = bundle.n_arch;
     if (!target)
-        assert_int_equal(n, 6);
+        assert_int_equal(n, 3);
     assert_int_equal(bundle.n_image, bundle.n_kernel * (n + 1));
     assert_memory_equal(bundle.image[n].arch, "compute_", strlen("compute_"));
     for (uint32_t i = 0; i < bundle.n_image; i++)
