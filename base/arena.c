@@ -138,6 +138,17 @@ static void push_block(weft_arena *arena, size_t room)
     arena->top = b;
 }
 
+void weft_arena_reserve(weft_arena *arena, size_t bytes)
+{
+#ifdef WEFT_ARENA_DEBUG
+    (void)arena, (void)bytes; /* every allocation is a block of its own */
+#else
+    size_t next_bytes = arena->next_bytes;
+    push_block(arena, check_room(arena, bytes, 0));
+    arena->next_bytes = next_bytes;
+#endif
+}
+
 void *weft_arena_alloc(weft_arena *arena, size_t size)
 {
     size_t room = check_room(arena, size, 0);

@@ -37,6 +37,9 @@ void *weft_arena_alloc(weft_arena *arena, size_t size);
 void *weft_arena_array(weft_arena *arena, size_t count, size_t size);
 /* Grows an array of the arena: in place if it is the last allocation, else by copying. */
 void *weft_arena_grow(weft_arena *arena, void *old, size_t old_size, size_t new_size);
+/* The next allocations take these bytes in all from a block of their size; what lives long wastes
+ * no part of a larger one. */
+void weft_arena_reserve(weft_arena *arena, size_t bytes);
 char *weft_arena_strdup(weft_arena *arena, const char *s);
 char *weft_arena_strndup(weft_arena *arena, const char *s, size_t len);
 char *weft_arena_printf(weft_arena *arena, const char *fmt, ...) WEFT_PRINTF(2, 3);

@@ -425,10 +425,13 @@ static void list_patches(build *b)
     }
     spec->patch = list.at;
     spec->n_patch = list.len;
-    spec->alias = weft_arena_array(spec->arena, b->p->n_value, sizeof *spec->alias);
+    uint32_t n = 0, *alias = weft_arena_array(b->scratch, b->p->n_value, sizeof *alias);
     for (uint32_t v = 1; v <= b->p->n_value; v++)
         if (spec->value[spec->value[v].root].place == WEFT_PLACE_INPUT)
-            spec->alias[spec->n_alias++] = v;
+            alias[n++] = v;
+    spec->alias = weft_arena_array(spec->arena, n, sizeof *spec->alias);
+    memcpy(spec->alias, alias, n * sizeof *alias);
+    spec->n_alias = n;
 }
 
 /* -- Life ----------------------------------------------------------------------------------- */
@@ -451,6 +454,18 @@ void weft_specialisation__destroy(weft_session *s, weft_specialisation *spec)
     free(spec);
 }
 
+/* Bytes of a specialisation but for what depends on its inputs: a server has some for each of its
+ * models, for as long as it runs. */
+static size_t count_bytes(const weft_bundle_program *p)
+{
+    size_t args = 0;
+    for (uint32_t i = 0; i < p->n_launch; i++)
+        args += ((size_t)p->launch[i].n_in + p->launch[i].n_out + 2) * sizeof(void *);
+    return p->n_launch * sizeof(weft_specialisation_launch) + args +
+           (p->n_value + (size_t)1) * sizeof(weft_specialisation_value) +
+           (p->n_symbol + (size_t)p->n_output) * sizeof(int64_t) + 64;
+}
+
 /* The arenas have a recovery point. */
 static weft_err fill(build *b, const int64_t *symbol)
 {
@@ -458,6 +473,7 @@ static weft_err fill(build *b, const int64_t *symbol)
     const weft_bundle_program *p = b->p;
     bool on_device = b->s->engine->driver->device_ops != NULL;
 
+    weft_arena_reserve(spec->arena, count_bytes(p));
     spec->launch = weft_arena_array(spec->arena, p->n_launch, sizeof *spec->launch);
     spec->symbol = weft_arena_array(spec->arena, p->n_symbol, sizeof *symbol);
     if (p->n_symbol)

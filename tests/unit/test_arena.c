@@ -51,6 +51,27 @@ static void test_arena__reset_restores_use_and_keeps_older_memory(void **state)
     weft_arena_destroy(arena);
 }
 
+/* The bytes that are reserved lie side by side, also behind a small block. */
+static void test_arena__reserved_bytes_are_one_block(void **state)
+{
+    (void)state;
+    weft_arena *arena = weft_arena_create(0);
+    weft_arena_alloc(arena, 8);
+    weft_arena_reserve(arena, 100000);
+    unsigned char *first = weft_arena_alloc(arena, 160);
+    for (int i = 1; i < 625; i++) {
+        unsigned char *at = weft_arena_alloc(arena, 160);
+        assert_true(at[0] == 0 && at[159] == 0);
+        memset(at, 1, 160);
+#ifndef WEFT_ARENA_DEBUG
+        assert_ptr_equal(at, first + 160 * i);
+#endif
+    }
+    assert_int_equal(first[0], 0);
+    assert_int_equal(weft_arena_used(arena), 16 + 100000);
+    weft_arena_destroy(arena);
+}
+
 static void test_arena__grow_keeps_contents_and_zeroes_the_rest(void **state)
 {
     (void)state;
@@ -164,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arena__gives_zeroed_aligned_memory),
         cmocka_unit_test(test_arena__reset_restores_use_and_keeps_older_memory),
+        cmocka_unit_test(test_arena__reserved_bytes_are_one_block),
         cmocka_unit_test(test_arena__grow_keeps_contents_and_zeroes_the_rest),
 #ifndef WEFT_ARENA_DEBUG
         cmocka_unit_test(test_arena__grow_of_the_last_allocation_stays_in_place),
