@@ -123,6 +123,10 @@ static json_t *status(ctl_service *c, const json_t *request)
                             json_pack("{s:I, s:b, s:s, s:f}", "generation",
                                       (json_int_t)change.past->generation, "ok", change.past->ok,
                                       "error", change.past->error, "took_s", change.past->took_s));
+    if (out && change.in_steps)
+        json_object_set_new(out, "change",
+                            json_pack("{s:I, s:b}", "steps_done", (json_int_t)change.n_step, "back",
+                                      change.is_back));
     if (out)
         add_operations(c, out);
     return out;

@@ -98,7 +98,7 @@ static weft_err start(weft_http *http, weft_diag *diag)
     limit = limit < METRICS_CONNECTIONS ? limit : METRICS_CONNECTIONS;
     WEFT_TRY(open_port(http, &http->metrics, HTTP_METRICS, limit, &o->metrics, diag));
     if (weft_listen__is_on(&o->metrics)) {
-        http->meters = weft_metrics__open_meters(o);
+        http->meters = weft_metrics__open_meters(http->router);
         http->page = weft_http__open_page();
         if (!http->meters || !http->page)
             return WEFT_ERR_NOMEM;

@@ -17,43 +17,79 @@ static const struct {
 #undef GPU_METRIC
 };
 
+typedef struct device_meter {
+    char *gpu, *mig;   /* UUIDs; mig NULL: the whole GPU */
+    weft_meter *meter; /* NULL: the device cannot be read */
+    weft_meter_reading last;
+    bool used; /* some worker is on it */
+} device_meter;
+
 struct weft_metrics_meters {
-    struct {
-        const char *gpu, *mig; /* UUIDs, of the options; mig NULL: the whole GPU */
-        weft_meter *meter;     /* NULL: the device cannot be read */
-        weft_meter_reading last;
-    } * at;
+    device_meter *at;
     uint32_t n;
 };
 
-static void add(weft_metrics_meters *m, const char *gpu, const char *mig)
+static bool is_device(const device_meter *m, const char *gpu, const char *mig)
 {
-    for (uint32_t i = 0; i < m->n; i++) {
-        const char *uuid = m->at[i].mig;
-        if (strcmp(m->at[i].gpu, gpu) == 0 && (uuid && mig ? strcmp(uuid, mig) == 0 : uuid == mig))
-            return;
-    }
-    m->at[m->n].gpu = gpu;
-    m->at[m->n].mig = mig;
-    /* An error is ignored: a GPU can be served without metrics. */
-    if (weft_meter_open(mig ? mig : gpu, 0, NULL, &m->at[m->n].meter) != WEFT_ERR_OK)
-        m->at[m->n].meter = NULL;
-    m->n++;
+    return strcmp(m->gpu, gpu) == 0 && (m->mig && mig ? strcmp(m->mig, mig) == 0 : m->mig == mig);
 }
 
-weft_metrics_meters *weft_metrics__open_meters(const weft_serve_options *options)
+static void close_meter(device_meter *m)
+{
+    weft_meter_close(m->meter);
+    free(m->gpu);
+    free(m->mig);
+}
+
+/* Without memory the device has no metrics. */
+static void use(weft_metrics_meters *m, const char *gpu, const char *mig)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        if (is_device(&m->at[i], gpu, mig)) {
+            m->at[i].used = true;
+            return;
+        }
+    device_meter new = {.gpu = strdup(gpu), .mig = mig ? strdup(mig) : NULL, .used = true};
+    device_meter *at = realloc(m->at, (m->n + 1) * sizeof *at);
+    m->at = at ? at : m->at;
+    if (!at || !new.gpu || (mig && !new.mig)) {
+        close_meter(&new);
+        return;
+    }
+    /* An error is ignored: a GPU can be served without metrics. */
+    if (weft_meter_open(mig ? mig : gpu, 0, NULL, &new.meter) != WEFT_ERR_OK)
+        new.meter = NULL;
+    m->at[m->n++] = new;
+}
+
+/* Opens meters of the devices that workers are on, and closes those of others: plans change. */
+static void follow_workers(weft_metrics_meters *m, const weft_router *router)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        m->at[i].used = false;
+    for (uint32_t i = 0; i < weft_router__worker_count(router); i++) {
+        const weft_worker_status s = weft_router__worker_status(router, i);
+        if (s.retired || !s.gpu)
+            continue;
+        use(m, s.gpu, NULL);
+        if (s.mig)
+            use(m, s.gpu, s.mig);
+    }
+    for (uint32_t i = 0; i < m->n; i++) {
+        if (m->at[i].used)
+            m->at[n++] = m->at[i];
+        else
+            close_meter(&m->at[i]);
+    }
+    m->n = n;
+}
+
+weft_metrics_meters *weft_metrics__open_meters(const weft_router *router)
 {
     weft_metrics_meters *m = calloc(1, sizeof *m);
-    if (!m)
-        return NULL;
-    m->at = calloc((size_t)options->n_slice * 2 + 1, sizeof *m->at);
-    for (uint32_t i = 0; m->at && i < options->n_slice; i++) {
-        const weft_serve_slice *s = &options->slice[i];
-        if (s->gpu)
-            add(m, s->gpu, NULL);
-        if (s->gpu && s->mig)
-            add(m, s->gpu, s->mig);
-    }
+    if (m)
+        follow_workers(m, router);
     return m;
 }
 
@@ -62,7 +98,7 @@ void weft_metrics__close_meters(weft_metrics_meters *meters)
     if (!meters)
         return;
     for (uint32_t i = 0; i < meters->n; i++)
-        weft_meter_close(meters->at[i].meter);
+        close_meter(&meters->at[i]);
     free(meters->at);
     free(meters);
 }
@@ -144,7 +180,10 @@ static double losses(const weft_worker_status *s)
 void weft_metrics__write_gpus(weft_metrics_meters *meters, const weft_router *router, bool nv_names,
                               weft_buf *out)
 {
-    if (!meters || meters->n == 0)
+    if (!meters)
+        return;
+    follow_workers(meters, router);
+    if (meters->n == 0)
         return;
     for (uint32_t i = 0; i < meters->n; i++) {
         weft_meter_reading *r = &meters->at[i].last;

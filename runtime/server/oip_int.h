@@ -108,10 +108,10 @@ const char *const *weft_oip__extensions(const weft_regions *regions, size_t *out
 bool weft_metrics__write_part(const weft_router *router, bool nv_names, weft_list_place *at,
                               weft_buf *out);
 
-/* Meters of the GPUs and MIG instances of the slices (metrics_gpu.c). */
+/* Meters of the GPUs and MIG instances that workers are on, also of later plans (metrics_gpu.c). */
 typedef struct weft_metrics_meters weft_metrics_meters;
 /* NULL: out of memory. */
-weft_metrics_meters *weft_metrics__open_meters(const weft_serve_options *options);
+weft_metrics_meters *weft_metrics__open_meters(const weft_router *router);
 void weft_metrics__close_meters(weft_metrics_meters *meters); /* NULL is allowed */
 /* Reads the meters, and writes metrics of GPUs, MIG instances and the workers on them; nothing when
  * no slice has a GPU. */

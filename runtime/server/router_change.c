@@ -295,6 +295,7 @@ static void forget_awaited(weft_router *router)
 {
     for (uint32_t m = 0; m < router->n_model; m++) {
         router_model *at = &router->model[m];
+        at->planned = false;
         at->awaited = at->awaited && at->wanted && !has_staying_worker(router, m);
     }
 }
@@ -545,9 +546,13 @@ weft_err weft_router__begin_steps(weft_router *router, const weft_serve_slice *l
     WEFT_TRY(weft_router__check_slices(
         router, &c->next, router->options->plans_ahead ? &c->next : &router->slices, diag));
     WEFT_TRY(check_lost(router, diag));
-    for (uint32_t m = 0; m < router->n_model; m++)
-        router->model[m].awaited = router->model[m].shown && !router->model[m].app &&
-                                   weft_router__serves(router, m) && has_slice(router, m);
+    for (uint32_t m = 0; m < router->n_model; m++) {
+        router_model *at = &router->model[m];
+        if (!at->shown || at->app)
+            continue;
+        at->planned = weft_router__names(&c->next, at->program->name);
+        at->awaited = weft_router__serves(router, m) && has_slice(router, m);
+    }
     c->steps = true;
     c->error[0] = '\0';
     c->back = c->last = false;
@@ -681,6 +686,7 @@ weft_change_status weft_router__change_status(const weft_router *router)
         return (weft_change_status){.generation = 1};
     return (weft_change_status){.generation = c->generation,
                                 .changing = c->phase != CHANGE_NONE,
+                                .in_steps = c->phase != CHANGE_NONE && c->steps,
                                 .is_back = c->phase != CHANGE_NONE && c->steps && c->back,
                                 .n_step = c->n_step,
                                 .n_past = c->n_past,

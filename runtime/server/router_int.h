@@ -62,6 +62,7 @@ typedef struct router_model {
     char version[WEFT_VERSION_MAX];
     bool wanted;  /* it is to have workers */
     bool shown;   /* requests find it */
+    bool planned; /* the plan that comes into force in steps names it */
     bool awaited; /* the change under way gives it a worker, and may take the one it has before */
     double weight, credit;            /* of the version; smooth weighted round robin */
     uint32_t n_held, n_use;           /* weft_router__hold, weft_router__begin_use */
@@ -642,6 +643,8 @@ void weft_router__close_worker(router_worker *w);
  * if its bundle spreads. */
 bool weft_router__is_placed(const weft_router *router, const router_slices *slices, uint32_t i,
                             uint32_t model);
+/* Whether a slice names the model. */
+bool weft_router__names(const router_slices *slices, const char *model);
 /* Whether a wanted model of the bundle is placed on slice i. */
 bool weft_router__has_place(const weft_router *router, const router_slices *slices, uint32_t i,
                             const router_bundle *bundle);

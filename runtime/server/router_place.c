@@ -21,7 +21,7 @@ static uint32_t index_on(const weft_serve_slice *s, const char *model)
     return i;
 }
 
-static bool names(const router_slices *slices, const char *model)
+bool weft_router__names(const router_slices *slices, const char *model)
 {
     for (uint32_t i = 0; i < slices->n; i++)
         if (index_on(&slices->at[i], model) < slices->at[i].n_model)
@@ -35,7 +35,7 @@ bool weft_router__is_placed(const weft_router *router, const router_slices *slic
     const router_model *m = &router->model[model];
     const weft_serve_slice *s = &slices->at[i];
     return s->n_model == 0 || index_on(s, m->program->name) < s->n_model ||
-           (m->bundle->spreads && !names(slices, m->program->name));
+           (m->bundle->spreads && !m->planned && !weft_router__names(slices, m->program->name));
 }
 
 bool weft_router__has_place(const weft_router *router, const router_slices *slices, uint32_t i,
@@ -83,7 +83,7 @@ static weft_err check_model(const weft_router *router, const weft_serve_slice *s
         found = true;
         WEFT_TRY(check_batch(m, s->batch ? s->batch[k] : 0, diag));
     }
-    if (found || (known && names(known, s->model[k])))
+    if (found || (known && weft_router__names(known, s->model[k])))
         return WEFT_ERR_OK;
     const router_bundle *only = router->bundles;
     if (only && !only->next)

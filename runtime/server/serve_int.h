@@ -623,6 +623,7 @@ typedef struct weft_past_change {
 typedef struct weft_change_status {
     uint64_t generation; /* of the plan in force or, while `changing`, of that to come */
     bool changing;
+    bool in_steps;                /* the change has steps */
     bool is_back;                 /* a step failed, and the others lead back */
     uint32_t n_step;              /* of a change in steps: those that are over */
     uint32_t n_past;              /* at most WEFT_PAST_CHANGES_MAX */

@@ -476,7 +476,7 @@ static bool choose(weft_controller *c, const weft_problem *problem, const weft_p
     weft_buf_printf(&c->text,
                     "; wanted %.4g/s, carried %.4g/s -> %.4g/s, %u -> %u devices, %u moves",
                     x.wanted_per_s, x.now_per_s, x.next_per_s, c->plan->gpus, next->gpus, x.moves);
-    weft_control__tell_course(&x.course, &c->o, &c->text);
+    weft_plan_tell_course(&x.course, c->o.move_s, c->o.mig_s, &c->text);
     const char *lost = weft_control__find_lost(c->plan, next, problem);
     if (lost)
         return weft_buf_printf(&c->text, ": leaves %s without a slice", lost), false;

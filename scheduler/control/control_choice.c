@@ -62,34 +62,6 @@ double weft_control__carried(const weft_plan *plan, const weft_problem *named, w
 
 /* -- Costs ------------------------------------------------------------------------------------- */
 
-enum { SPARE_MAX = 64 };
-
-/* Devices of the fleet that the plan leaves, with numbers that it does not have. */
-static size_t list_spare(const weft_plan *plan, const weft_fleet *fleet, weft_plan_spare *out)
-{
-    uint32_t next = 0;
-    size_t n = 0;
-    for (size_t i = 0; i < plan->n; i++)
-        next = plan->at[i].device >= next ? plan->at[i].device + 1 : next;
-    for (size_t r = 0; fleet && r < fleet->n_device; r++) {
-        const weft_fleet_device *row = &fleet->device[r];
-        uint32_t used = 0;
-        for (size_t i = 0; i < plan->n; i++) {
-            bool is_last = i == plan->n - 1 || plan->at[i].device != plan->at[i + 1].device;
-            used += is_last && strcmp(plan->at[i].type, row->type) == 0;
-        }
-        for (uint32_t k = used; k < row->count && n < SPARE_MAX; k++)
-            out[n++] = (weft_plan_spare){.device = next++, .type = row->type, .is_mig = row->mig};
-    }
-    return n;
-}
-
-/* Time from the begin of a step to when its slices serve. */
-static double step_s(const weft_plan_step *step, const weft_control_options *o)
-{
-    return (step->n_start > 0 ? o->move_s : 0) + (step->n_mig > 0 ? o->mig_s : 0);
-}
-
 /* What the change costs: each slice while it starts, and copies as long as they run. */
 static double price_of(const weft_plan *next, const weft_plan_course *course,
                        const weft_problem *problem, const weft_control_options *o, const char *unit)
@@ -97,13 +69,14 @@ static double price_of(const weft_plan *next, const weft_plan_course *course,
     double sum = 0;
     for (size_t i = 0; i < next->n; i++)
         if (course->begins[i] != WEFT_STEP_NONE)
-            sum += weft_plan__slice_price(next, &next->at[i], problem, unit,
-                                          step_s(&course->step[course->begins[i]], o));
+            sum += weft_plan__slice_price(
+                next, &next->at[i], problem, unit,
+                weft_plan_step_s(&course->step[course->begins[i]], o->move_s, o->mig_s));
     for (uint32_t i = 0; i < course->n_copy; i++) {
         const weft_plan_copy *copy = &course->copy[i];
         double seconds = 0;
         for (uint32_t k = copy->begins; k <= copy->ends && k < course->n_step; k++)
-            seconds += step_s(&course->step[k], o);
+            seconds += weft_plan_step_s(&course->step[k], o->move_s, o->mig_s);
         for (uint32_t k = 0; k < copy->n; k++)
             sum += weft_plan__slice_price(next, &copy->at[k], problem, unit, seconds);
     }
@@ -116,7 +89,6 @@ void weft_control__compare(const weft_plan *now, const weft_plan *next, const we
 {
     const weft_plan_move *move;
     size_t n;
-    weft_plan_spare spare[SPARE_MAX];
     weft_plan_diff(now, next, arena, &move, &n);
     *out = (control_choice){.moves = (uint32_t)n};
     out->now_per_s = weft_control__carried(now, problem, arena, &out->wanted_per_s);
@@ -124,35 +96,11 @@ void weft_control__compare(const weft_plan *now, const weft_plan *next, const we
     out->unit = weft_plan__unit(now, next, problem);
     out->saving =
         weft_plan__price(now, problem, out->unit) - weft_plan__price(next, problem, out->unit);
-    size_t n_spare = list_spare(now, problem->fleet, spare);
-    const weft_plan settled = weft_plan_settle(now, next, spare, n_spare, arena);
-    weft_plan_find_course(now, &settled, spare, n_spare, arena, &out->course);
+    const weft_plan settled =
+        weft_plan_find_changes(now, next, problem->fleet, arena, &out->course);
     for (uint32_t k = 0; k < out->course.n_step; k++)
-        out->change_s += step_s(&out->course.step[k], options);
+        out->change_s += weft_plan_step_s(&out->course.step[k], options->move_s, options->mig_s);
     out->price = price_of(&settled, &out->course, problem, options, out->unit);
-}
-
-void weft_control__tell_course(const weft_plan_course *course, const weft_control_options *options,
-                               weft_buf *out)
-{
-    uint32_t n_mig = 0;
-    for (uint32_t k = 0; k < course->n_step; k++)
-        n_mig += course->step[k].n_mig;
-    if (course->n_step > 1)
-        weft_buf_printf(out, " in %u steps", course->n_step);
-    if (n_mig > 0)
-        weft_buf_printf(out, ", %u new MIG instances", n_mig);
-    if (course->n_copy > 0)
-        weft_buf_printf(out, ", %u copies meanwhile", course->n_copy);
-    for (uint32_t i = 0; i < course->n_dip; i++) {
-        const weft_plan_dip *d = &course->dip[i];
-        double seconds =
-            d->step + 1 < course->n_step ? step_s(&course->step[d->step + 1], options) : 0;
-        weft_buf_printf(out,
-                        "; %s %u is changed where its slices run and nothing else has room: %s "
-                        "falls to %.4g/s of %.4g/s for about %.3g s",
-                        d->type, d->device, d->model, d->left_per_s, d->needed_per_s, seconds);
-    }
 }
 
 static bool places(const weft_plan *plan, const char *model)

@@ -71,9 +71,6 @@ double weft_control__carried(const weft_plan *plan, const weft_problem *problem,
 void weft_control__compare(const weft_plan *now, const weft_plan *next, const weft_problem *problem,
                            const weft_control_options *options, weft_arena *arena,
                            control_choice *out);
-/* Adds the steps of the change, and where models have less capacity than they need meanwhile. */
-void weft_control__tell_course(const weft_plan_course *course, const weft_control_options *options,
-                               weft_buf *out);
 /* A model of the problem that `now` places and `next` does not; NULL: none. The variants of apps
  * are the policy's own choice. */
 const char *weft_control__find_lost(const weft_plan *now, const weft_plan *next,

@@ -623,3 +623,63 @@ void weft_plan_find_course(const weft_plan *before, const weft_plan *after,
                               .copy = list_copies(&c),
                               .n_copy = c.n_copy};
 }
+
+/* -- Courses on a fleet ----------------------------------------------------------------------- */
+
+/* Devices of the fleet that the plan leaves, with numbers that it does not have. */
+static size_t list_spare(const weft_plan *plan, const weft_fleet *fleet,
+                         weft_plan_spare out[COPY_DEVICES_MAX])
+{
+    uint32_t next = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n; i++)
+        next = plan->at[i].device >= next ? plan->at[i].device + 1 : next;
+    for (size_t r = 0; fleet && r < fleet->n_device; r++) {
+        const weft_fleet_device *row = &fleet->device[r];
+        uint32_t used = 0;
+        for (size_t i = 0; i < plan->n; i++) {
+            bool is_last = i == plan->n - 1 || plan->at[i].device != plan->at[i + 1].device;
+            used += is_last && strcmp(plan->at[i].type, row->type) == 0;
+        }
+        for (uint32_t k = used; k < row->count && n < COPY_DEVICES_MAX; k++)
+            out[n++] = (weft_plan_spare){.device = next++, .type = row->type, .is_mig = row->mig};
+    }
+    return n;
+}
+
+weft_plan weft_plan_find_changes(const weft_plan *before, const weft_plan *after,
+                                 const weft_fleet *fleet, weft_arena *arena, weft_plan_course *out)
+{
+    weft_plan_spare spare[COPY_DEVICES_MAX];
+    size_t n = list_spare(before, fleet, spare);
+    const weft_plan settled = weft_plan_settle(before, after, spare, n, arena);
+    weft_plan_find_course(before, &settled, spare, n, arena, out);
+    return settled;
+}
+
+double weft_plan_step_s(const weft_plan_step *step, double move_s, double mig_s)
+{
+    return (step->n_start > 0 ? move_s : 0) + (step->n_mig > 0 ? mig_s : 0);
+}
+
+void weft_plan_tell_course(const weft_plan_course *c, double move_s, double mig_s, weft_buf *out)
+{
+    uint32_t n_mig = 0;
+    for (uint32_t k = 0; k < c->n_step; k++)
+        n_mig += c->step[k].n_mig;
+    if (c->n_step > 1 || n_mig > 0)
+        weft_buf_printf(out, " in %u step%s", c->n_step, c->n_step == 1 ? "" : "s");
+    if (n_mig > 0)
+        weft_buf_printf(out, ", %u new MIG instance%s", n_mig, n_mig == 1 ? "" : "s");
+    if (c->n_copy > 0)
+        weft_buf_printf(out, ", %u cop%s meanwhile", c->n_copy, c->n_copy == 1 ? "y" : "ies");
+    for (uint32_t i = 0; i < c->n_dip; i++) {
+        const weft_plan_dip *d = &c->dip[i];
+        double seconds =
+            d->step + 1 < c->n_step ? weft_plan_step_s(&c->step[d->step + 1], move_s, mig_s) : 0;
+        weft_buf_printf(out,
+                        "; %s %u is changed where its slices run and nothing else has room: %s "
+                        "falls to %.4g/s of %.4g/s for about %.3g s",
+                        d->type, d->device, d->model, d->left_per_s, d->needed_per_s, seconds);
+    }
+}

@@ -87,7 +87,7 @@ start() {
     : >ready
     : >mps
     PATH=$PWD/bin:$PATH LD_LIBRARY_PATH=$DOUBLES bin/weft-server serve "${bundle-two.weft}" "${first-now.json}" --http 0 --grpc off \
-        --metrics off --control control.sock --log-level info --timeout 100s "$@" >ready 2>errors &
+        --metrics "${metrics-off}" --control control.sock --log-level info --timeout 100s "$@" >ready 2>errors &
     server=$!
     for _ in $(seq 600); do
         grep -q READY ready && break
@@ -132,6 +132,13 @@ sees() {
     die "workers see $(shown now-seen), not $(shown want): $(tail -5 errors)"
 }
 mig() { printf 'MIG-00000000-0000-0000-%04u-%012u' "$1" "$2"; }
+# Workers that never become ready; those that do.
+slow_program() {
+    printf '#!/bin/sh\nexec sleep 100\n' >slow
+    chmod +x slow
+    mv slow bin/weft-server
+}
+fast_program() { cp kept-server moved && mv moved bin/weft-server; }
 machine() { printf 'driver 580.65.06 13000\n%s\n' "$@" >machine; }
 
 # The only GPU gets another layout: both models are without a worker meanwhile, their requests wait, and the instances
@@ -172,7 +179,7 @@ for _ in $(seq 200); do
     sleep 0.02
 done
 sleep 0.3
-cp kept-server moved && mv moved bin/weft-server
+fast_program
 code=0
 wait "$client" || code=$?
 [ "$code" = 1 ] || die "the change did not fail: $(shown out) $(shown err)"
@@ -194,9 +201,13 @@ stop
 machine 'gpu h200 on' 'gpu h200 on' 'mig 1 9 0' 'mig 1 9 4' 'mig 0 14 0'
 plan first.json a:3g.71gb:0:0 b:3g.71gb:4:0 a:2g.35gb:0:1
 plan second.json a:7g.141gb:0:0:0 b:7g.141gb:0:0:0 a:2g.35gb:0:1
-first=first.json start --reconfigure-mig
+metrics=0 first=first.json start --reconfigure-mig
 apply 0 second.json
 sees "$(mig 1 5)" "$(mig 0 3)"
+curl -fsS "http://127.0.0.1:$(sed -n 's/.*metrics=\([0-9]*\).*/\1/p' ready)/metrics" >scraped || die "no metrics"
+has scraped "instance=\"$(mig 1 5)\"" # of the new instance, and none of those that are gone
+lacks scraped "$(mig 1 1)"
+has scraped 'weft_slice_ready{slice="GPU 1 7g.141gb at slot 0"} 1'
 [ "$(grep -c 'gi 0 9 4' machine)" = 1 ] || die "no copy: $(shown machine)"
 stop
 
@@ -241,7 +252,7 @@ rm -r state
 start --reconfigure-mig --state state
 apply 0 thirds.json
 sees "$(mig 0 2)" "$(mig 0 3)" "$(mig 0 4)"
-printf '#!/bin/sh\nexec sleep 100\n' >slow && chmod +x slow && mv slow bin/weft-server # never ready
+slow_program
 "$WEFT" ctl control.sock plan whole.json >out 2>err &
 client=$!
 for _ in $(seq 200); do
@@ -254,8 +265,7 @@ wait "$server" || true
 wait "$client" || true
 : >stop-load
 wait "$load" || true
-cp kept-server moved && mv moved bin/weft-server
-for _ in $(seq 100); do pgrep -f "sleep 100" -P 1 >/dev/null || break; sleep 0.02; done
+fast_program
 start --reconfigure-mig --state state
 sees "$(mig 0 6)" "$(mig 0 7)" "$(mig 0 8)"
 expect 0 "$WEFT" ctl control.sock plan
@@ -263,7 +273,7 @@ has out 2g.35gb
 # An instance is lost while the workers on it are not ready in time.
 stop
 start --reconfigure-mig --state state --start-timeout 1s
-printf '#!/bin/sh\nexec sleep 100\n' >slow && chmod +x slow && mv slow bin/weft-server
+slow_program
 "$WEFT" ctl control.sock plan whole.json >out 2>err &
 client=$!
 for _ in $(seq 200); do
@@ -271,7 +281,7 @@ for _ in $(seq 200); do
     sleep 0.02
 done
 printf 'unci 9\nunmig 0 9\n' >>machine
-cp kept-server moved && mv moved bin/weft-server
+fast_program
 code=0
 wait "$client" || code=$?
 [ "$code" = 1 ] || die "the change did not fail: $(shown out) $(shown err)"
@@ -294,21 +304,22 @@ pgrep -P "$server" >before
 apply 0 third.json
 sees "$gpu PERCENTAGE=20" "$gpu PERCENTAGE=70"
 pgrep -P "$server" | grep -cxFf before | grep -qx 2 || die "no worker and no daemon's watcher stayed"
-# A worker is killed while it is new: undone, or started again and in force.
+# A worker is killed before it is ready: nothing has changed.
 plan fourth.json a:60%::0 b:40%::0
+slow_program
 "$WEFT" ctl control.sock plan fourth.json >out 2>err &
 client=$!
-for _ in $(seq 400); do
-    new=$(pgrep -P "$server" | grep -vxFf <(pgrep -P "$server" -f PERCENT; cat before) | tail -1)
-    [ -z "$new" ] || break
+for _ in $(seq 200); do
+    ! pgrep -P "$server" -x sleep >new || break
+    sleep 0.02
 done
-[ -z "$new" ] || kill -KILL "$new" 2>/dev/null || true
-wait "$client" || true
-for _ in $(seq 100); do
-    [ "$(seen | wc -l)" = 2 ] && break
-    sleep 0.05
-done
-[ "$(seen | wc -l)" = 2 ] || die "workers see $(seen)"
+fast_program
+kill -KILL "$(head -1 new)"
+code=0
+wait "$client" || code=$?
+[ "$code" = 1 ] || die "the change did not fail: $(shown out) $(shown err)"
+has err "a worker ended while it prepared its models"
+sees "$gpu PERCENTAGE=20" "$gpu PERCENTAGE=70"
 stop
 grep -c start mps | grep -qx 1 || die "daemons: $(shown mps)"
 # SM partitions.

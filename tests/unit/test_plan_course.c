@@ -13,6 +13,7 @@
 
 #include "base/device_type.h"
 #include "base/slice_name.h"
+#include "base/str.h"
 #include "scheduler/scheduler.h"
 #include "tests/support/fixture.h"
 #include "tests/support/rand.h"
@@ -149,6 +150,13 @@ static void test_plan_course__tells_what_cannot_be_avoided(void **state)
     assert_int_equal(c.n_dip, 2);
     assert_string_equal(c.dip[0].model, "a");
     assert_true(c.dip[0].left_per_s < 1e-9 && fabs(c.dip[0].needed_per_s - 80) < 1e-9);
+    weft_buf text = {0};
+    weft_plan_tell_course(&c, 2, 5, &text);
+    assert_string_equal(text.at, " in 2 steps, 1 new MIG instance; h200 0 is changed where its "
+                                 "slices run and nothing else has room: a falls to 0/s of 80/s "
+                                 "for about 7 s; h200 0 is changed where its slices run and "
+                                 "nothing else has room: b falls to 0/s of 40/s for about 7 s");
+    weft_buf_finish(&text);
     /* With a GPU that nothing uses copies run there meanwhile: no dip. */
     const weft_plan_spare spare = {.device = 1, .type = "h200", .is_mig = true};
     weft_plan_find_course(&before.plan, &after.plan, &spare, 1, arena, &c);

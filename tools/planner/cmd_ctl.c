@@ -178,8 +178,7 @@ static weft_err wait_for(client *c, uint64_t generation, double *out_took_s)
                                   "another change followed; `status` tells of it");
         else if (over && !s.last_ok)
             err = weft_diag_error(c->diag, WEFT_ERR_IO, (weft_where){.file = c->file},
-                                  "the change was undone, the plan before it is in force: %s",
-                                  s.last_error);
+                                  "the change was undone: %s", s.last_error);
         json_decref(answer);
         if (err != WEFT_ERR_OK || over)
             return err;

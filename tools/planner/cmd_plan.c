@@ -136,7 +136,7 @@ static weft_err make_plan(const weft_plan_options *o, weft_plan_inputs *in, weft
         return write_plan("-", in, &plan, diag);
     weft_tool_plan_print(&plan, &in->problem, arena);
     if (o->previous)
-        weft_tool_plan_print_moves(&in->previous, &plan, arena);
+        weft_tool_plan_print_moves(&in->previous, &plan, in->problem.fleet, arena);
     return WEFT_ERR_OK;
 }
 

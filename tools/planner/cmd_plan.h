@@ -82,7 +82,8 @@ void weft_tool_plan_print(const weft_plan *plan, const weft_problem *problem, we
 /* Its first lines: devices, cost, bound, slack. */
 void weft_tool_plan_print_head(const weft_plan *plan, const weft_problem *problem,
                                weft_arena *arena);
-void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after, weft_arena *arena);
+void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after,
+                                const weft_fleet *fleet, weft_arena *arena);
 /* Plans before and after a what-if question; `before` NULL: there is none because of `why_not`. */
 void weft_tool_plan_print_whatif(const weft_plan_options *o, const weft_plan *before,
                                  const char *why_not, const weft_plan *after,

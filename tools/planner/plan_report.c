@@ -103,12 +103,22 @@ static void print_move(const weft_plan_move *move)
                    : "");
 }
 
-void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after, weft_arena *arena)
+void weft_tool_plan_print_moves(const weft_plan *before, const weft_plan *after,
+                                const weft_fleet *fleet, weft_arena *arena)
 {
     const weft_plan_move *move;
+    weft_plan_course course;
+    weft_control_options live = {0};
+    weft_buf how = {0};
     size_t n;
+    weft_control_live(&live);
     weft_plan_diff(before, after, arena, &move, &n);
+    (void)weft_plan_find_changes(before, after, fleet, arena, &course);
+    weft_plan_tell_course(&course, live.move_s, live.mig_s, &how);
     printf("%zu move%s\n", n, n == 1 ? "" : "s");
+    if (how.at && !how.failed)
+        printf("  done%s\n", how.at);
+    weft_buf_finish(&how);
     for (size_t i = 0; i < n; i++)
         print_move(&move[i]);
 }
@@ -319,7 +329,7 @@ void weft_tool_plan_print_whatif(const weft_plan_options *o, const weft_plan *be
     printf("%+d device%s, %+.2f $/h\n", (int)after->gpus - (int)before->gpus,
            abs((int)after->gpus - (int)before->gpus) == 1 ? "" : "s",
            after->cost_per_hour - before->cost_per_hour);
-    weft_tool_plan_print_moves(before, after, arena);
+    weft_tool_plan_print_moves(before, after, problem->fleet, arena);
 }
 
 /* -- Explanations ----------------------------------------------------------------------------- */
