@@ -63,6 +63,7 @@ typedef void *weft_cudnn_desc;                  /* cudnnBackendDescriptor_t */
     X(CUDNN_TYPE_VOID_PTR, 6)                                        \
     X(CUDNN_TYPE_CONVOLUTION_MODE, 7)                                \
     X(CUDNN_TYPE_HEUR_MODE, 8)                                       \
+    X(CUDNN_TYPE_NAN_PROPOGATION, 10)                                \
     X(CUDNN_TYPE_NUMERICAL_NOTE, 11)                                 \
     X(CUDNN_TYPE_POINTWISE_MODE, 14)                                 \
     X(CUDNN_TYPE_BACKEND_DESCRIPTOR, 15)                             \
@@ -77,6 +78,7 @@ typedef void *weft_cudnn_desc;                  /* cudnnBackendDescriptor_t */
     X(CUDNN_DATA_HALF, 2)                                            \
     X(CUDNN_DATA_BFLOAT16, 9)                                        \
     X(CUDNN_CROSS_CORRELATION, 1)                                    \
+    X(CUDNN_PROPAGATE_NAN, 1)                                        \
     X(CUDNN_POINTWISE_ADD, 0)                                        \
     X(CUDNN_POINTWISE_MUL, 1)                                        \
     X(CUDNN_POINTWISE_DIV, 6)                                        \
@@ -155,6 +157,7 @@ typedef void *weft_cudnn_desc;                  /* cudnnBackendDescriptor_t */
     X(CUDNN_ATTR_RESAMPLE_PRE_PADDINGS, 1704)                        \
     X(CUDNN_ATTR_RESAMPLE_STRIDES, 1705)                             \
     X(CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, 1706)                         \
+    X(CUDNN_ATTR_RESAMPLE_NAN_PROPAGATION, 1707)                     \
     X(CUDNN_ATTR_RESAMPLE_PADDING_MODE, 1708)                        \
     X(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, 1710)                 \
     X(CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, 1711)                 \

@@ -300,6 +300,7 @@ static void add_pooling(builder *g)
                         ? WEFT_CUDNN_RESAMPLE_AVGPOOL_INCLUDE_PADDING
                         : WEFT_CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING;
     unsigned padding = max ? WEFT_CUDNN_NEG_INF_PAD : WEFT_CUDNN_ZERO_PAD;
+    unsigned nan = WEFT_CUDNN_PROPAGATE_NAN; /* if not set, a maximum skips NaN */
     find_behind(g, behind);
     weft_cudnn_desc x = make_images(g), y = make_result(g, true);
     weft_cudnn_desc r = weft_cudnn__make(g->p, WEFT_CUDNN_BACKEND_RESAMPLE_DESCRIPTOR);
@@ -307,6 +308,8 @@ static void add_pooling(builder *g)
                     &mode);
     weft_cudnn__set(g->p, r, WEFT_CUDNN_ATTR_RESAMPLE_COMP_TYPE, WEFT_CUDNN_TYPE_DATA_TYPE, 1,
                     &type);
+    weft_cudnn__set(g->p, r, WEFT_CUDNN_ATTR_RESAMPLE_NAN_PROPAGATION,
+                    WEFT_CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
     weft_cudnn__set(g->p, r, WEFT_CUDNN_ATTR_RESAMPLE_PADDING_MODE, WEFT_CUDNN_TYPE_PADDING_MODE, 1,
                     &padding);
     weft_cudnn__set(g->p, r, WEFT_CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS, WEFT_CUDNN_TYPE_INT64, 1, &n);

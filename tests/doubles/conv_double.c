@@ -151,7 +151,7 @@ static float pool_at(const weft_conv *c, const geometry *g, int64_t from, const 
                 if (!inside)
                     continue;
                 float x = load(&c->x, place);
-                most = x > most || x != x ? x : most;
+                most = x > most || (c->keeps_nan && x != x) ? x : most;
                 sum += x;
                 count++;
             }
@@ -275,6 +275,7 @@ void weft_conv_print(const weft_conv *c, char text[WEFT_CONV_TEXT])
     put(text, "\"kind\":", c->kind);
     put(text, ",\"scale\":", c->scale_id);
     put(text, ",\"host\":", c->scale_on_host);
+    put(text, ",\"nan\":", c->keeps_nan);
     put(text, ",\"relu\":", c->relu);
     put(text, ",\"geometry\":[", c->spatial);
     for (int i = 0; i < 3; i++) {
@@ -327,6 +328,7 @@ bool weft_conv_parse(const char *text, weft_conv *out)
     out->kind = (unsigned)weft_conv_number(text, "\"kind\"");
     out->scale_id = weft_conv_number(text, "\"scale\"");
     out->scale_on_host = weft_conv_number(text, "\"host\"") == 1;
+    out->keeps_nan = weft_conv_number(text, "\"nan\"") == 1;
     out->relu = weft_conv_number(text, "\"relu\"") == 1;
     out->spatial = (int)take(&at);
     for (int i = 0; i < 3; i++) {

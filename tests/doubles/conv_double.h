@@ -31,6 +31,7 @@ typedef struct weft_conv {
     int spatial;
     int64_t pad[3], behind[3], stride[3], dilation[3];
     int64_t window[3]; /* of pooling */
+    bool keeps_nan;    /* of a maximum: otherwise NaN is skipped */
     int64_t scale_id;  /* of attention */
     bool scale_on_host;
     float scale;

@@ -47,13 +47,14 @@ static inline weft_err open_subject(subject *s, const char *path, const char *mo
 
 static uint64_t seed = 1;
 
-/* Inputs at the smallest sizes, with the given batch; the parts of a joint program have different
- * batches, some of them 0. Integers are 0 and 1. */
+/* Inputs at the smallest sizes, with the given batch (all sizes, where none is the batch); the
+ * parts of a joint program have different batches, some of them 0. Integers are 0 and 1. */
 static inline uint32_t make_inputs(const weft_bundle_program *p, int64_t batch, weft_tensor *in)
 {
     int64_t symbol[64] = {0};
     for (uint32_t i = 0; i < p->n_symbol && i < 64; i++) {
-        symbol[i] = p->n_part ? (batch + i) % 4 : i == p->batch_symbol ? batch : 0;
+        bool follows = i == p->batch_symbol || p->batch_symbol == UINT32_MAX;
+        symbol[i] = p->n_part ? (batch + i) % 4 : follows ? batch : 0;
         symbol[i] = symbol[i] < p->symbol[i].lo ? p->symbol[i].lo : symbol[i];
         symbol[i] = symbol[i] > p->symbol[i].hi ? p->symbol[i].hi : symbol[i];
     }

@@ -238,6 +238,8 @@ static bool check_pooling(object *o)
     c->kind = mode == WEFT_CUDNN_RESAMPLE_MAXPOOL                   ? WEFT_CONV_KIND_MAX
               : mode == WEFT_CUDNN_RESAMPLE_AVGPOOL_EXCLUDE_PADDING ? WEFT_CONV_KIND_MEAN
                                                                     : WEFT_CONV_KIND_MEAN_PADDED;
+    c->keeps_nan =
+        weft_dnn_enum(r, WEFT_CUDNN_ATTR_RESAMPLE_NAN_PROPAGATION) == WEFT_CUDNN_PROPAGATE_NAN;
     c->x = tensor_of(weft_dnn_desc(o, WEFT_CUDNN_ATTR_OPERATION_RESAMPLE_FWD_XDESC, 0));
     c->y = tensor_of(weft_dnn_desc(o, WEFT_CUDNN_ATTR_OPERATION_RESAMPLE_FWD_YDESC, 0));
     c->spatial = (int)weft_dnn_int64(r, WEFT_CUDNN_ATTR_RESAMPLE_SPATIAL_DIMS, 0);

@@ -117,6 +117,34 @@ static void test_drv_convs__run_attention_and_pooling(void **state)
     tolerance = 1e-4;
 }
 
+/* NaN stays where it is: cuDNN's maximum skips it unless it is told not to. */
+static void test_drv_convs__pooling_keeps_nan(void **state)
+{
+    (void)state;
+    subject cpu, gpu;
+    weft_tensor in[PORTS_MAX], want[PORTS_MAX], got[PORTS_MAX];
+    need(open_subject(&cpu, bundle_path("heads.cpu"), "pools", &whole));
+    need(open_subject(&gpu, bundle_path("heads.f16.gpu"), "pools", &whole));
+    const weft_bundle_program *p = weft_session_program(cpu.session);
+    uint32_t n_in = make_inputs(p, 1, in);
+    ((float *)in[0].data)[4 * 8 + 3] = NAN;
+    need(weft_session_run(cpu.session, in, n_in, diag, want, p->n_output));
+    need(weft_session_run(gpu.session, in, n_in, diag, got, p->n_output));
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        int64_t n = weft_tensor_numel(&want[i]), found = 0;
+        for (int64_t k = 0; k < n; k++) {
+            bool is_nan = isnan(weft_tensor_get_f64(&want[i], k));
+            if (isnan(weft_tensor_get_f64(&got[i], k)) != is_nan)
+                fail_msg("output %u: element %lld", i, (long long)k);
+            found += is_nan;
+        }
+        assert_in_range(found, 1, n - 1);
+    }
+    free_inputs(in, n_in);
+    close_subject(&cpu);
+    close_subject(&gpu);
+}
+
 /* -- Failing calls ---------------------------------------------------------------------------- */
 
 /* One run with the n-th call failing: the right answer, or an error. false: an error. */
@@ -248,6 +276,7 @@ int main(int argc, char **argv)
         T(survive_failing_calls),
         T(are_planned_without_a_device),
         T(run_attention_and_pooling),
+        T(pooling_keeps_nan),
     };
     if (argc != 2)
         return 2;
