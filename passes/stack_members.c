@@ -45,13 +45,20 @@ static bool is_common(const stacker *k, const tuple *t)
     return true;
 }
 
+static bool have_one_type(const stacker *k, const tuple *t)
+{
+    for (uint32_t i = 0; i < k->n; i++)
+        if (!t->at[i].i || weft_val_type(k->m, t->at[i]).i != weft_val_type(k->m, t->at[0]).i)
+            return false;
+    return true;
+}
+
 static bool are_weights(const stacker *k, const tuple *t)
 {
     for (uint32_t i = 0; i < k->n; i++)
-        if (weft_val_get_kind(k->m, t->at[i]) != WEFT_VAL_WEIGHT ||
-            weft_val_type(k->m, t->at[i]).i != weft_val_type(k->m, t->at[0]).i)
+        if (weft_val_get_kind(k->m, t->at[i]) != WEFT_VAL_WEIGHT)
             return false;
-    return true;
+    return have_one_type(k, t);
 }
 
 static tuple operands(const stacker *k, const tuple *t, uint32_t operand)
@@ -120,9 +127,8 @@ static bool is_ew(const stacker *k, const tuple *t)
         return false;
     for (uint32_t i = 0; i < weft_node_in_count(k->m, n); i++) {
         tuple in = operands(k, t, i);
-        bool fits = is_common(k, &in) || are_weights(k, &in) ||
-                    weft_val_ttype(k->m, in.at[0])->rank == rank;
-        if (!in.at[0].i || !fits)
+        if (!have_one_type(k, &in) || !(is_common(k, &in) || are_weights(k, &in) ||
+                                        weft_val_ttype(k->m, in.at[0])->rank == rank))
             return false;
     }
     return true;
@@ -255,11 +261,10 @@ static bool take_members(stacker *k, tuple *out)
     k->n = weft_node_in_count(k->m, k->before);
     if (reduction(weft_node_op(k->m, k->before)) == WEFT_OP_NONE || k->n < 2 || k->n > MEMBERS_MAX)
         return false;
-    for (uint32_t i = 0; i < k->n; i++) {
+    for (uint32_t i = 0; i < k->n; i++)
         out->at[i] = weft_node_in(k->m, k->before, i);
-        if (weft_val_type(k->m, out->at[i]).i != weft_val_type(k->m, out->at[0]).i)
-            return false;
-    }
+    if (!have_one_type(k, out))
+        return false;
     uint32_t rank = weft_val_ttype(k->m, out->at[0])->rank;
     return rank >= 2 && rank < WEFT_RANK_MAX && weft_match__is_f32(k->m, out->at[0]) &&
            !is_common(k, out);
