@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SYMBOLS_FEW = 16, EQUAL_BYTES_MAX = 4 << 20 };
+enum { SYMBOLS_FEW = 16 };
 
 /* -- Queues --------------------------------------------------------------------------------- */
 
@@ -209,11 +209,11 @@ int64_t weft_batch__padded(const router_model *model, int64_t rows)
     return above > 0 ? above : rows;
 }
 
-int64_t weft_batch__waiting(const router_model *model)
+int64_t weft_batch__waiting(const router_model *model, size_t *compared)
 {
     int64_t rows = 0, above, below;
     uint32_t n = 0;
-    equal_table table = {0};
+    equal_table table = {.compared = *compared};
     for (weft_request *r = model->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++) {
         if (r->attempts > 0 || r->rows <= 0 || !fits_with(model->program, model->head, r))
             break;
@@ -225,6 +225,7 @@ int64_t weft_batch__waiting(const router_model *model)
         if (r->next)
             weft_equal__add(&table, model, r);
     }
+    *compared = table.compared;
     if (rows == 0)
         return 0;
     find_buckets(model->program, rows, &above, &below);
@@ -269,16 +270,15 @@ static bool has_room(const router_batch *batch, const router_model *model, const
 }
 
 weft_request *weft_batch__find_equal(const router_batch *batch, const router_model *model,
-                                     const equal_table *table, const weft_bundle_program *of,
+                                     equal_table *table, const weft_bundle_program *of,
                                      weft_request *request)
 {
     return has_room(batch, model, request) ? weft_equal__find(table, of, model, request) : NULL;
 }
 
 void weft_batch__add(router_batch *batch, const router_model *model, equal_table *table,
-                     weft_request *request)
+                     const weft_request *as, weft_request *request)
 {
-    const weft_request *as = weft_batch__find_equal(batch, model, table, model->program, request);
     uint32_t end = batch->n++, at = as ? 1 : end;
     if (!as) {
         put_at(batch, at, request, request->rows, false);
@@ -323,10 +323,11 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
             break;
         bool fits = !full && r->attempts == 0 && r->rows > 0 && batch->rows + r->rows <= most &&
                     fits_with(p, first, r);
-        if (r != first && !fits && !weft_batch__find_equal(batch, model, &table, p, r))
+        const weft_request *as = weft_batch__find_equal(batch, model, &table, p, r);
+        if (r != first && !fits && !as)
             continue;
         weft_batch__remove(model, r);
-        weft_batch__add(batch, model, &table, r);
+        weft_batch__add(batch, model, &table, as, r);
     }
     if (!can_batch(p) || batch->rows <= 0 || batch->rows > weft_batch__largest(p))
         batch->padded_rows = batch->rows;

@@ -1,10 +1,10 @@
 /* Requests whose inputs are equal byte by byte, which are computed once.
  *
  * Requests that wait together are put into a table by a hash of some of their bytes, taken evenly
- * from every input, so that telling different inputs apart costs little. Where two samples agree,
- * hashes of all bytes are compared (XXH3, kept with the request), and where these agree, the bytes
- * themselves: no answer ever depends on a hash. Inputs are matched by name, so that requests to
- * several models of a family can be compared, too.
+ * from every input, so that telling different inputs apart costs little. Where two hashes agree,
+ * all bytes are compared: no answer ever depends on a hash. Inputs are matched by name, so that
+ * requests to several models of a family can be compared, too. All of that happens in one turn of
+ * the loop: so many bytes are compared for a table, and what is left is computed by itself.
  *
  * Left out are models with random operators, whose answers to equal inputs differ, and tensors in
  * memory that a client shares, which it could change between the comparison and the run. */
@@ -51,15 +51,14 @@ static uint64_t sample_bytes(const uint8_t *data, size_t len, uint64_t seed)
 }
 
 /* The sum over the inputs does not depend on their order. */
-static uint64_t hash_inputs(const weft_bundle_program *p, const weft_request *r, bool all)
+static uint64_t hash_inputs(const weft_bundle_program *p, const weft_request *r)
 {
     uint64_t sum = r->adapter_at;
     for (uint32_t i = 0; i < p->n_input; i++) {
         const weft_tensor *t = &r->in[i];
         uint64_t seed = weft_hash64(p->input[i].name, strlen(p->input[i].name), t->dtype);
         seed = weft_hash64(t->dim, (size_t)t->rank * sizeof t->dim[0], seed);
-        size_t len = weft_tensor_bytes(t);
-        sum += all ? weft_hash64(t->data, len, seed) : sample_bytes(t->data, len, seed);
+        sum += sample_bytes(t->data, weft_tensor_bytes(t), seed);
     }
     return sum;
 }
@@ -67,17 +66,9 @@ static uint64_t hash_inputs(const weft_bundle_program *p, const weft_request *r,
 static uint64_t sample_of(const weft_bundle_program *p, weft_request *r)
 {
     if (!r->is_sampled)
-        r->sample = hash_inputs(p, r, false);
+        r->sample = hash_inputs(p, r);
     r->is_sampled = true;
     return r->sample;
-}
-
-static uint64_t content_of(const weft_bundle_program *p, weft_request *r)
-{
-    if (!r->is_hashed)
-        r->content = hash_inputs(p, r, true);
-    r->is_hashed = true;
-    return r->content;
 }
 
 /* -- Comparison ------------------------------------------------------------------------------- */
@@ -98,11 +89,22 @@ uint32_t weft_equal__find_port(const weft_bundle_port *port, uint32_t n, const c
     return i;
 }
 
-static bool is_equal(const weft_bundle_program *p, const weft_request *a,
+static size_t input_bytes(const weft_bundle_program *p, const weft_request *r)
+{
+    size_t sum = 0;
+    for (uint32_t i = 0; i < p->n_input; i++)
+        sum += weft_tensor_bytes(&r->in[i]);
+    return sum;
+}
+
+static bool is_equal(equal_table *t, const weft_bundle_program *p, const weft_request *a,
                      const weft_bundle_program *q, const weft_request *b)
 {
-    if (a->adapter_at != b->adapter_at || p->n_input != q->n_input)
+    size_t bytes = input_bytes(p, a);
+    if (a->adapter_at != b->adapter_at || p->n_input != q->n_input || bytes != input_bytes(q, b) ||
+        bytes > EQUAL_BYTES_MAX - t->compared)
         return false;
+    t->compared += bytes;
     for (uint32_t i = 0; i < p->n_input; i++) {
         uint32_t k = p == q ? i : weft_equal__find_port(q->input, q->n_input, p->input[i].name);
         if (k == q->n_input || !is_equal_tensor(&a->in[i], &b->in[k]))
@@ -118,8 +120,8 @@ static bool may_share(const router_model *m, const weft_request *r)
     return m->shares_equal && r->attempts == 0 && r->rows > 0 && !r->regions;
 }
 
-weft_request *weft_equal__find(const equal_table *t, const weft_bundle_program *of,
-                               const router_model *m, weft_request *r)
+weft_request *weft_equal__find(equal_table *t, const weft_bundle_program *of, const router_model *m,
+                               weft_request *r)
 {
     if (t->n == 0 || !may_share(m, r))
         return NULL;
@@ -127,8 +129,7 @@ weft_request *weft_equal__find(const equal_table *t, const weft_bundle_program *
     for (uint64_t at = sample & MASK; t->at[at].request; at = (at + 1) & MASK) {
         const equal_slot *s = &t->at[at];
         if (s->request->sample == sample && (!of || s->program == of) &&
-            content_of(s->program, s->request) == content_of(m->program, r) &&
-            is_equal(s->program, s->request, m->program, r))
+            is_equal(t, s->program, s->request, m->program, r))
             return s->request;
     }
     return NULL;

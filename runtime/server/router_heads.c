@@ -38,7 +38,7 @@ const weft_bundle_program *weft_heads__find(const weft_bundle *b, uint32_t model
 /* -- Taking ----------------------------------------------------------------------------------- */
 
 /* Requests at the head of the queue of another head that are equal to one in the table. */
-static bool has_equal(const equal_table *table, router_model *m)
+static bool has_equal(equal_table *table, router_model *m)
 {
     uint32_t n = 0;
     for (weft_request *r = m->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++)
@@ -56,7 +56,7 @@ static uint32_t index_of(const router_batch *batch, const weft_request *r)
 }
 
 /* Moves the requests that are equal to one of the batch `as` into a batch of their own. */
-static void take_equal(const equal_table *table, const router_batch *as, router_model *m,
+static void take_equal(equal_table *table, const router_batch *as, router_model *m,
                        router_batch *batch)
 {
     uint32_t n = 0;

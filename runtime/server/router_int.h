@@ -107,7 +107,9 @@ typedef struct router_batch {
 
 /* -- Equal inputs (equal_inputs.c) -- */
 
-enum { EQUAL_SLOTS = 2 * BATCH_REQUESTS_MAX };
+/* What one turn of the loop is not too long for: bytes of inputs that are compared, and of answers
+ * that are copied. */
+enum { EQUAL_SLOTS = 2 * BATCH_REQUESTS_MAX, EQUAL_BYTES_MAX = 4 << 20 };
 
 typedef struct equal_slot {
     const weft_bundle_program *program;
@@ -118,13 +120,14 @@ typedef struct equal_slot {
 typedef struct equal_table {
     equal_slot at[EQUAL_SLOTS];
     uint32_t n;
+    size_t compared; /* bytes of inputs, at most EQUAL_BYTES_MAX */
 } equal_table;
 
 /* Whether equal inputs give equal answers: no operator of the program is random. */
 bool weft_equal__is_repeatable(const weft_bundle *bundle, const weft_bundle_program *program);
 /* The request in the table, to the program `of` (NULL: to any), whose inputs, matched by name, and
  * adapter are those of this one. NULL: none, or the request is to be computed by itself. */
-weft_request *weft_equal__find(const equal_table *table, const weft_bundle_program *of,
+weft_request *weft_equal__find(equal_table *table, const weft_bundle_program *of,
                                const router_model *model, weft_request *request);
 /* Nothing is added that is to be computed by itself, and nothing beyond BATCH_REQUESTS_MAX. */
 void weft_equal__add(equal_table *table, const router_model *model, weft_request *request);
@@ -147,8 +150,8 @@ bool weft_batch__is_due(const router_model *model, double delay_us, uint64_t now
 /* Rows of the bucket at which a batch of so many rows runs. */
 int64_t weft_batch__padded(const router_model *model, int64_t rows);
 /* Rows of the bucket that the requests at the head of the queue will run at. 0: the first request
- * runs alone, or the queue is empty. */
-int64_t weft_batch__waiting(const router_model *model);
+ * runs alone, or the queue is empty. *compared: that of an equal_table, in and out. */
+int64_t weft_batch__waiting(const router_model *model, size_t *compared);
 /* Moves requests of equal shapes from the queue, which is not empty, into `batch`, oldest first: up
  * to `most` rows, or a single larger request. */
 void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
@@ -156,12 +159,12 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch);
  * and not in the batch; `of`: as of weft_equal__find. NULL: none, or the batch has no room for it.
  */
 weft_request *weft_batch__find_equal(const router_batch *batch, const router_model *model,
-                                     const equal_table *table, const weft_bundle_program *of,
+                                     equal_table *table, const weft_bundle_program *of,
                                      weft_request *request);
-/* Moves the request, which is not in a queue, into the batch: behind the one with equal inputs that
- * `table` has, which the batch has too, or at the end. */
+/* Moves the request, which is not in a queue, into the batch: behind `as`, one of the batch with
+ * equal inputs, or, NULL, at the end and into the table. */
 void weft_batch__add(router_batch *batch, const router_model *model, equal_table *table,
-                     weft_request *request);
+                     const weft_request *as, weft_request *request);
 /* Moves the requests of a batch back to where they stood. */
 void weft_batch__put_back(router_model *model, router_batch *batch);
 /* The request leaves the batch while its message is at a worker. */

@@ -239,7 +239,8 @@ static bool is_within_limit(const joint_query *q, const router_joint *j, const j
 
 /* The sizes that wait for the parts of the joint program. Returns the part of the model that must
  * run; n_part: the model is no part of it, or the worker cannot run it. */
-static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_part *out)
+static uint32_t find_waiting(const joint_query *q, const router_joint *j, size_t *compared,
+                             joint_part *out)
 {
     uint32_t n = j->program->n_part, must = n;
     if (n > JOINT_PARTS_MAX || !can_run(&q->worker[q->at], j))
@@ -250,7 +251,8 @@ static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_
         must = at == q->must ? k : must;
         out[k] = (joint_part){0};
         if (weft_joint__can_join(q, at))
-            out[k] = (joint_part){weft_batch__waiting(m), hash_shape(m->program, m->head)};
+            out[k] =
+                (joint_part){weft_batch__waiting(m, compared), hash_shape(m->program, m->head)};
     }
     return must;
 }
@@ -258,9 +260,10 @@ static uint32_t find_waiting(const joint_query *q, const router_joint *j, joint_
 router_joint *weft_joint__find(joint_set *set, const joint_query *q, joint_part *out)
 {
     joint_part waiting[JOINT_PARTS_MAX];
+    size_t compared = 0;
     for (uint32_t i = 0; i < set->n; i++) {
         router_joint *j = &set->at[i];
-        uint32_t must = find_waiting(q, j, waiting), n_kept = j->n_kept;
+        uint32_t must = find_waiting(q, j, &compared, waiting), n_kept = j->n_kept;
         if (must == j->program->n_part || !is_within_limit(q, j, waiting))
             continue;
         bool selected = weft_joint__select(j, waiting, must, q->at, out);

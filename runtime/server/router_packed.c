@@ -143,11 +143,11 @@ static bool take_up(room *x, const weft_request *r)
 }
 
 static void move(const weft_bundle_program *p, router_model *model, equal_table *table,
-                 weft_request *r, router_batch *batch)
+                 const weft_request *as, weft_request *r, router_batch *batch)
 {
     weft_batch__remove(model, r);
     batch->request_length[batch->n] = length_of(p, r);
-    weft_batch__add(batch, model, table, r);
+    weft_batch__add(batch, model, table, as, r);
     batch->padded_rows = batch->rows;
 }
 
@@ -171,8 +171,11 @@ bool weft_batch__take_packed(const weft_bundle_program *p, router_model *model, 
             break;
         differ = differ || length_of(p, r) != first;
     }
-    for (uint32_t i = 0; differ && i < x.requests; i++)
-        move(p, model, &table, model->head, batch);
+    for (uint32_t i = 0; differ && i < x.requests; i++) {
+        weft_request *r = model->head;
+        move(p, model, &table, weft_batch__find_equal(batch, model, &table, model->program, r), r,
+             batch);
+    }
     batch->packed_rows = differ ? weft_batch__packed_bucket(p, count_rows(batch)) : 0;
     return differ;
 }
@@ -216,15 +219,14 @@ bool weft_batch__take_family(const weft_bundle_program *p, const joint_query *q,
         router_model *m = &model[batch[k].model];
         weft_request *r = m->head;
         bool full = batch[k].n == BATCH_REQUESTS_MAX;
-        bool is_equal = weft_batch__find_equal(&batch[k], m, &table, m->program, r) != NULL;
-        if (!is_equal &&
-            (full || batch[k].rows + r->rows > w->most[batch[k].model] || !take_up(&x, r))) {
+        const weft_request *as = weft_batch__find_equal(&batch[k], m, &table, m->program, r);
+        if (!as && (full || batch[k].rows + r->rows > w->most[batch[k].model] || !take_up(&x, r))) {
             open[k] = false;
             if (k == must && x.requests == 0)
                 return false; /* it runs by itself */
             continue;
         }
-        move(p, m, &table, r, &batch[k]);
+        move(p, m, &table, as, r, &batch[k]);
     }
     for (uint32_t k = 0; k < p->n_part; k++)
         batch[k].packed_rows = weft_batch__packed_bucket(p, x.rows);

@@ -389,8 +389,8 @@ typedef struct weft_request {
     uint64_t adapter_at; /* number of the adapter, see weft_session_adapt; 0: none */
     struct weft_live_adapter *live; /* with a reference; NULL: none, or one of the bundle */
     uint32_t attempts;              /* workers that died or failed while running it */
-    uint64_t sample, content; /* hashes of the inputs (equal_inputs.c), where they are known */
-    bool is_sampled, is_hashed;
+    uint64_t sample; /* hash of some bytes of the inputs (equal_inputs.c), where it is known */
+    bool is_sampled;
     bool queued;
     bool ending; /* its answer is set, and `done` is called next */
     bool moved;  /* taken from a worker that was slow or did not answer */

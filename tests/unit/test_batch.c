@@ -288,6 +288,43 @@ static void test_batch__each_request_gets_its_rows(void **state)
     }
 }
 
+/* Requests that differ in the last byte of their inputs only, or in none, need not be told apart at
+ * any price: so many bytes are compared for a batch, and the others are computed by themselves. */
+static void test_batch__compares_so_many_bytes(void **state)
+{
+    enum { N = 8, LEN = EQUAL_BYTES_MAX / 3 };
+    static const weft_bundle_port input[] = {{"a", 1}};
+    weft_bundle_program p = {.name = "m", .n_symbol = 1, .input = input, .n_input = 1};
+    router_model model = {.program = &p, .largest_bucket = 1, .shares_equal = true, .row_bytes = 1};
+    uint8_t *data = calloc(N, LEN);
+    (void)state;
+    for (uint32_t equal = 0; equal < 2; equal++) {
+        weft_request *request[N];
+        router_batch batch = {0};
+        equal_table table = {0};
+        for (uint32_t i = 0; i < N; i++) {
+            weft_request *r =
+                weft_request__create(&(weft_model_ref){.program = &p, .version = "1"});
+            data[i * LEN + LEN - 1] = (uint8_t)(equal ? 0 : i); /* in no sample */
+            r->in[0] = (weft_tensor){
+                .dtype = WEFT_DTYPE_U8, .rank = 2, .dim = {1, LEN}, .data = data + i * LEN};
+            r->rows = 1;
+            r->arrived_ns = i;
+            request[i] = r;
+            assert_null(equal ? NULL : weft_equal__find(&table, NULL, &model, r));
+            weft_equal__add(&table, &model, r);
+            weft_batch__push(&model, r);
+        }
+        assert_true(equal || (table.compared > 0 && table.compared <= EQUAL_BYTES_MAX));
+        weft_batch__take(&model, N, &batch);
+        assert_int_equal(batch.n, N);
+        assert_int_equal(batch.rows, equal ? N - 3 : N);
+        for (uint32_t i = 0; i < N; i++)
+            weft_request__destroy(request[i]);
+    }
+    free(data);
+}
+
 /* Outputs that cannot be divided among the requests are an error. */
 static void test_batch__refuses_outputs_that_do_not_fit(void **state)
 {
@@ -436,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch__models_without_worker),
         cmocka_unit_test(test_batch__each_request_gets_its_rows),
+        cmocka_unit_test(test_batch__compares_so_many_bytes),
         cmocka_unit_test(test_batch__refuses_outputs_that_do_not_fit),
         cmocka_unit_test(test_wire__owns_what_is_not_sent),
         cmocka_unit_test(test_batch__queues_are_bounded),
