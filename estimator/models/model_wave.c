@@ -20,7 +20,8 @@
  *
  * Times do not fall when rows or batch grow, nor when SMs or clocks get fewer: blocks that are rows
  * of tiles draw values, whose bytes grow at least as fast as their rate; weights are drawn by the
- * blocks of one row of tiles, whose number does not depend on the rows.
+ * blocks of one row of tiles, whose number does not depend on the rows. The second factor of a
+ * product of two values counts as weights there.
  *
  * The constants are one least-error fit to bf16 GEMMs of ten campaigns on six devices
  * (tests/regress/wave_gemms.c, which has the errors, also of devices that are left out of the fit:
@@ -71,7 +72,7 @@ static double row_tiles(const weft_kernel *kernel, double rows)
 typedef struct rates {
     double unit_flops;            /* of one unit, flops/us */
     double unit_bytes;            /* of one unit from the last-level cache to its tiles, bytes/us */
-    double weights_us, values_us; /* traffic */
+    double columns_us, values_us; /* traffic of the factor with the columns, and of other values */
     double reduce_us;             /* adding one partial result of each element */
     double taps, size;
 } rates;
@@ -85,15 +86,23 @@ static rates find_rates(const weft_wave_constants *c, const weft_kernel *kernel,
     double cache = c->cache_clock * clock * slice->all_units * c->memory_eff * slice->cache_gbps /
                    gpu->cache_gbps;
     cache = fmax(cache, memory);
+    /* Of a product of two values, the second is read as weights are. */
+    double values_us = moved.memory_values / memory + moved.cache_values / cache;
+    double size = weft_kernel_value_bytes(kernel->dtype), all = kernel->work.bytes_read;
+    double second = kernel->work.weight_bytes > 0 || kernel->kind != WEFT_KERNEL_GEMM
+                        ? 0
+                        : fmin(all, kernel->batch * kernel->k * kernel->n * size);
+    double second_us = second > 0 ? values_us * second / (all + kernel->work.bytes_written) : 0;
     return (rates){.unit_flops = weft_peak__flops_per_us(slice, kernel, exact_f32) / slice->units *
                                  weft_gemm_eff * weft_peak__held_part(c, gpu),
                    .unit_bytes = c->tile_clock * clock,
-                   .weights_us = moved.memory_weights / memory + moved.cache_weights / cache,
-                   .values_us = moved.memory_values / memory + moved.cache_values / cache,
+                   .columns_us =
+                       moved.memory_weights / memory + moved.cache_weights / cache + second_us,
+                   .values_us = values_us - second_us,
                    .reduce_us = kernel->batch * kernel->m * kernel->n * 4 /
                                 (slice->bandwidth_gbps * reduce_rate * 1e3),
                    .taps = kernel->k + kernel->delta.rank * (kernel->k + kernel->n) / kernel->n,
-                   .size = weft_kernel_value_bytes(kernel->dtype)};
+                   .size = size};
 }
 
 /* Time without the launch, on `units` SMs of the slice, by one tile and one split. Nothing in it
@@ -111,7 +120,7 @@ static double tile_body_us(const weft_wave_constants *c, const rates *r, const w
     double full = fmax(1, blocks / units);
     double compute_us = fmax((even ? full : ceil(blocks / units)) * tile_us,
                              full * (of->m + of->n) * k * r->size / r->unit_bytes);
-    double traffic_us = r->weights_us / weft_traffic__draw(slice, fmin(columns, units)) +
+    double traffic_us = r->columns_us / weft_traffic__draw(slice, fmin(columns, units)) +
                         r->values_us / weft_traffic__draw(slice, fmin(drawing, units));
     return fmax(compute_us, traffic_us) + c->overlap * fmin(compute_us, traffic_us) +
            (split > 1 ? split * r->reduce_us : 0);

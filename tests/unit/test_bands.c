@@ -129,11 +129,12 @@ static void test_bands__explain_says_what_widened(void **state)
 /* -- Rows ------------------------------------------------------------------------------------- */
 
 /* The largest fall of the time from one number of rows to the next, 1 to 256; 0: it never falls. */
-static double largest_fall(const weft_slice *s, weft_dtype type, double n, double k, bool exact)
+static double largest_fall(const weft_slice *s, weft_dtype type, double n, double k, bool is_weight,
+                           bool exact)
 {
     double last = 0, fall = 0;
     for (double m = 1; m <= 256; m++) {
-        weft_kernel kernel = weft_kernel_make_gemm(type, 1, m, n, k, true);
+        weft_kernel kernel = weft_kernel_make_gemm(type, 1, m, n, k, is_weight);
         double time_us = cost_of(&kernel, s, exact).time_us;
         fall = fmax(fall, last > 0 ? 1 - time_us / last : 0);
         last = time_us;
@@ -141,7 +142,7 @@ static double largest_fall(const weft_slice *s, weft_dtype type, double n, doubl
     return fall;
 }
 
-/* Largest fall over random products. */
+/* Largest fall over random products, of values and with weights. */
 static double worst_fall(const char *gpu, const char *slice, bool exact_f32)
 {
     weft_slice s = slice_of(gpu, slice);
@@ -151,7 +152,8 @@ static double worst_fall(const char *gpu, const char *slice, bool exact_f32)
         double n = 8 * floor(1 + exp2(rand_unit(&seed) * 9));
         double k = 8 * floor(1 + exp2(rand_unit(&seed) * 9));
         weft_dtype type = r % 2 ? WEFT_DTYPE_F16 : WEFT_DTYPE_F32;
-        worst = fmax(worst, largest_fall(&s, type, n, k, exact_f32));
+        for (int is_weight = 0; is_weight < 2; is_weight++)
+            worst = fmax(worst, largest_fall(&s, type, n, k, is_weight, exact_f32));
     }
     if (worst > 0)
         print_message("%s %s: time falls by up to %.2g %%\n", gpu, slice, 100 * worst);
