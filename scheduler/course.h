@@ -29,6 +29,10 @@ typedef struct weft_plan_dip {
     const char *type;
 } weft_plan_dip;
 
+/* Copies the names in a placement into the arena, so that it may outlive its plan; but not those of
+ * its place in a cluster. */
+void weft_placement_own(weft_placement *p, weft_arena *arena);
+
 #define WEFT_STEP_NONE UINT32_MAX
 
 /* A slice that runs for the time of the change only. */

@@ -66,6 +66,14 @@ typedef struct course {
     uint32_t n_copy;
 } course;
 
+void weft_placement_own(weft_placement *p, weft_arena *arena)
+{
+    p->model = weft_arena_strdup(arena, p->model);
+    p->type = weft_arena_strdup(arena, p->type);
+    p->slice = weft_arena_strdup(arena, p->slice);
+    p->source = weft_arena_strdup(arena, p->source ? p->source : "");
+}
+
 /* -- Models ----------------------------------------------------------------------------------- */
 
 static int order_names(const void *a, const void *b)

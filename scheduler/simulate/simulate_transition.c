@@ -179,8 +179,14 @@ static void keep_slice(sim_world *w, const sim_group *g, sim_slice *s)
 {
     s->kept = true;
     s->leaves = false;
-    for (uint32_t i = 0; i < g->n; i++)
+    for (uint32_t i = 0; i < g->n; i++) {
+        const weft_placement old = s->placement[i];
         s->placement[i] = *g->at[i];
+        s->placement[i].model = old.model; /* the same names, which stay */
+        s->placement[i].type = old.type;
+        s->placement[i].slice = old.slice;
+        s->placement[i].source = old.source;
+    }
     for (uint32_t i = 0; i < g->n; i++)
         weft_sim__set_weight(&w->replica.at[s->first_replica + i], g->at[i]);
 }

@@ -369,8 +369,10 @@ weft_err weft_sim__add_slice(sim_world *w, const sim_group *g)
                    .key = g->key};
     snprintf(s.name, sizeof s.name, "%s", p->slice);
     s.placement = weft_arena_array(w->arena, g->n, sizeof *s.placement);
-    for (uint32_t i = 0; i < g->n; i++)
+    for (uint32_t i = 0; i < g->n; i++) {
         s.placement[i] = *g->at[i];
+        weft_placement_own(&s.placement[i], w->arena); /* plans of the controller end */
+    }
     uint32_t batch = 0, slice = w->slice.len;
     for (uint32_t i = 0; i < g->n; i++) {
         WEFT_TRY(add_replica(w, g->at[i], slice, alone));

@@ -30,12 +30,8 @@ static void own_strings(weft_plan *plan, weft_arena *arena)
 {
     plan->policy = weft_arena_strdup(arena, plan->policy ? plan->policy : "");
     for (size_t i = 0; i < plan->n; i++) {
-        weft_placement *p = &plan->at[i];
-        p->model = weft_arena_strdup(arena, p->model);
-        p->type = weft_arena_strdup(arena, p->type);
-        p->slice = weft_arena_strdup(arena, p->slice);
-        p->source = weft_arena_strdup(arena, p->source ? p->source : "");
-        p->where = (weft_location){0};
+        weft_placement_own(&plan->at[i], arena);
+        plan->at[i].where = (weft_location){0};
     }
 }
 
