@@ -8,6 +8,7 @@
  * outputs of its head in the rows of the request that it equals. */
 #include "runtime/server/router_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* -- Models ----------------------------------------------------------------------------------- */
@@ -45,6 +46,20 @@ static bool has_equal(equal_table *table, router_model *m)
         if (weft_equal__find(table, NULL, m, r))
             return true;
     return false;
+}
+
+/* Whether the program takes inputs of these sizes: other heads may have narrower bounds. */
+static bool takes_inputs(const weft_bundle_program *p, const weft_bundle_program *own,
+                         const weft_request *r)
+{
+    weft_tensor *in = calloc((size_t)p->n_input + 1, sizeof *in);
+    int64_t *symbol = calloc((size_t)p->n_symbol + 1, sizeof *symbol);
+    for (uint32_t i = 0; in && i < p->n_input; i++)
+        in[i] = r->in[weft_equal__find_port(own->input, own->n_input, p->input[i].name)];
+    bool ok = in && symbol && weft_bundle_bind(p, in, p->n_input, symbol, NULL) == WEFT_ERR_OK;
+    free(in);
+    free(symbol);
+    return ok;
 }
 
 static uint32_t index_of(const router_batch *batch, const weft_request *r)
@@ -95,7 +110,7 @@ bool weft_batch__take_heads(const weft_bundle_program *p, const joint_query *q, 
         must = at == q->must ? k : must;
         any = any || (at != q->must && w->serves[at] && has_equal(&table, &model[at]));
     }
-    if (!any)
+    if (!any || !takes_inputs(p, m->program, m->head))
         return false;
     for (uint32_t k = 0; k < p->n_head; k++)
         batch[k] = (router_batch){.model = first + p->head[k], .sent_ns = q->now_ns};

@@ -34,10 +34,18 @@ g.inputs.append(Port("x", "float32", ["N", 16]))
 g.nodes += [Node("RandomUniformLike", ["x"], ["r"], {}), Node("Add", ["x", "r"], ["y"], {})]
 g.outputs.append(Port("y", "float32"))
 g.save("noise.onnx")
+# The model of these heads has the bounds of the first.
+for name, size in (("short", 8), ("long", "S"), ("longer", "S")):
+    g = Graph(opset=17)
+    g.inputs.append(Port("x", "float32", ["N", size, 16]))
+    g.constants["w"] = trunk
+    g.nodes.append(Node("MatMul", ["x", "w"], ["y"], {}))
+    g.outputs.append(Port("y", "float32"))
+    g.save(f"{name}.onnx")
 encoder(np.random.RandomState(4), "lowest", "slice", "gather").save("text.onnx")
 with open("set.yaml", "w") as f:
-    f.write("models:\n" + "".join(f"  - {{name: {n}, file: {n}.onnx}}\n" for n in (*HEADS, "noise", "text")))
-    f.write(f"  - {{name: support, heads: [{', '.join(HEADS)}]}}\n")
+    f.write("models:\n" + "".join(f"  - {{name: {n}, file: {n}.onnx}}\n" for n in (*HEADS, "noise", "text", "short", "long", "longer")))
+    f.write(f"  - {{name: support, heads: [{', '.join(HEADS)}]}}\n  - {{name: bounded, heads: [short, long, longer]}}\n")
 subprocess.run([WEFT, "compile", "--pack", "set.yaml", "-o", "models.weft"], check=True)
 
 # Few inputs, some of which differ in the last bit of one element.
@@ -88,6 +96,11 @@ with Server("--always-together", "--max-queue-delay", "4ms") as server:
     for model in HEADS:
         computed = sum(b["batch_size"] * b["compute_infer"]["count"] for b in stats(server, model)["batch_stats"])
         assert stats(server, model)["inference_count"] >= computed, stats(server, model)
+    # Requests that a model with heads cannot take run by the models of the heads, together.
+    long = [(h, {"x": np.ones((1, 5, 16), "f4")}, True) for h in ("long", "longer")]
+    heads = server.count("heads_executions")
+    ask_at_once(8 * long, 16 * [{"y": np.ones((1, 5, 16), "f4") @ trunk}], lambda *r: ask(server, *r), lambda: None, each=10)
+    assert server.count("heads_executions") == heads and counter(server, "requests_equal", "long") > 10
     # Each of its requests draws numbers of its own.
     answers, x = [], np.zeros((1, 16), "f4")
     threads = [threading.Thread(target=lambda: answers.extend(server.ask("noise", x)[0] for _ in range(8)))
