@@ -227,11 +227,26 @@ static bool has_empty(const weft_conv_key *conv)
     return any;
 }
 
+/* Whether rows of attention start at addresses that are not aligned: cuDNN 9.19 makes plans for
+ * them all the same, with loads that may fault. */
+static bool has_odd_rows(const weft_conv_key *conv)
+{
+    int64_t size = (int64_t)weft_dtype_size((weft_dtype)conv->dtype);
+    bool odd = false;
+    for (int i = 0; conv->flags & WEFT_CONV_ATTENTION && i < 4; i++)
+        odd = odd || conv->dim[WEFT_ATTENTION_STEP + i] * size % WEFT_CUDNN_ALIGN != 0;
+    return odd;
+}
+
 weft_cudnn_plan *weft_cudnn__choose(weft_cudnn_device *d, const weft_conv_key *conv)
 {
     static const unsigned mode[] = {WEFT_CUDNN_HEUR_MODE_A, WEFT_CUDNN_HEUR_MODE_FALLBACK};
     if (has_empty(conv)) {
         snprintf(d->why, sizeof d->why, "a size is 0");
+        return NULL;
+    }
+    if (has_odd_rows(conv)) {
+        snprintf(d->why, sizeof d->why, "rows are not aligned to %d bytes", WEFT_CUDNN_ALIGN);
         return NULL;
     }
     weft_cudnn_plan *p = weft_cudnn__open(&d->lib->api);

@@ -396,12 +396,20 @@ static const object *next_reduction(chain *c, unsigned with)
 /* cuDNN's fused kernels have 16 bits, and heads of a multiple of eight columns, at most 256. */
 static weft_cudnn_status judge_attention(const weft_conv *c)
 {
+    const weft_conv_tensor *const tensor[] = {&c->x, &c->w, &c->z, &c->y};
     int64_t head = c->x.dim[3];
     if (!has_own_ids(c))
         return WEFT_CUDNN_STATUS_BAD_PARAM;
-    return c->x.type != WEFT_CUDNN_DATA_FLOAT && head % 8 == 0 && head <= 256
-               ? WEFT_CUDNN_STATUS_SUCCESS
-               : WEFT_CUDNN_STATUS_NOT_SUPPORTED;
+    if (c->x.type == WEFT_CUDNN_DATA_FLOAT || head % 8 != 0 || head > 256)
+        return WEFT_CUDNN_STATUS_NOT_SUPPORTED;
+    /* cuDNN takes them, and reads 16 bytes at once. */
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++)
+            if (tensor[i]->stride[k] > 1 && tensor[i]->stride[k] % 8 != 0) {
+                weft_dnn_refuse("rows of attention are not aligned");
+                return WEFT_CUDNN_STATUS_BAD_PARAM;
+            }
+    return WEFT_CUDNN_STATUS_SUCCESS;
 }
 
 /* One operation, with a scale of the host; the keys are not transposed. */

@@ -97,7 +97,9 @@ static void test_drv_convs__run_on_partitions(void **state)
 
 /* -- Attention and pooling -------------------------------------------------------------------- */
 
-/* All but attention with heads of 12 columns, and all pooling; with and without cuDNN. */
+/* All but attention with heads of 12 columns or rows of 52, and all pooling; with and without
+ * cuDNN.
+ */
 static void test_drv_convs__run_attention_and_pooling(void **state)
 {
     (void)state;
