@@ -28,6 +28,7 @@ typedef struct fixture {
     weft_bundle_command command[4];
     weft_bundle_arg arg[4], move[2], zero[1];
     weft_bundle_gemm gemm;
+    weft_bundle_conv conv;
     uint32_t operand, result;
     weft_attr attr;
     const char *steps[1];
@@ -150,6 +151,60 @@ static weft_err run(fixture *f, int64_t n)
     return err;
 }
 
+/* x taken for queries, keys and values of f16: one head of eight columns, n rows; instead of the
+ * GEMM. */
+static void put_attention(fixture *f)
+{
+    f->conv = (weft_bundle_conv){.dtype = WEFT_DTYPE_F16,
+                                 .flags = WEFT_CONV_ATTENTION | WEFT_CONV_Z,
+                                 .dim = {1, 1, f->n, f->n, 8, 8, 8, 8, 8},
+                                 .x = f->arg[0],
+                                 .w = f->arg[0],
+                                 .y = f->arg[1],
+                                 .z = f->arg[0]};
+    f->command[1] = (weft_bundle_command){.kind = WEFT_COMMAND_CONV, .conv = &f->conv};
+}
+
+/* The same with a mask of one row for each. */
+static void put_masked(fixture *f)
+{
+    put_attention(f);
+    f->conv.flags |= WEFT_CONV_BIAS;
+    f->conv.bias = f->move[1];
+    f->conv.dim[WEFT_ATTENTION_MASK] = f->conv.dim[WEFT_ATTENTION_MASK + 1] = 1;
+    f->conv.dim[WEFT_ATTENTION_MASK + 2] = f->n;
+}
+
+/* x taken for an image of n pixels and four channels of f32. */
+static void put_pool(fixture *f)
+{
+    f->conv = (weft_bundle_conv){.dtype = WEFT_DTYPE_F32,
+                                 .flags = WEFT_CONV_MAX_POOL | WEFT_CONV_LAST,
+                                 .dim = {1, 4, 4, 1},
+                                 .x = f->arg[0],
+                                 .y = f->arg[1]};
+    for (int i = 0; i < 3; i++) {
+        f->conv.dim[WEFT_CONV_IN + i] = f->conv.dim[WEFT_CONV_OUT + i] = i < 2 ? 1 : f->n;
+        f->conv.dim[WEFT_CONV_KERNEL + i] = f->conv.dim[WEFT_CONV_STRIDE + i] = 1;
+        f->conv.dim[WEFT_CONV_DILATION + i] = 1;
+    }
+    f->command[1] = (weft_bundle_command){.kind = WEFT_COMMAND_CONV, .conv = &f->conv};
+}
+
+static void test_command__valid_convolutions_pass(void **state)
+{
+    (void)state;
+    static void (*const put[])(fixture * f) = {put_attention, put_masked, put_pool};
+    for (size_t i = 0; i < sizeof put / sizeof *put; i++) {
+        fixture f;
+        init(&f);
+        put[i](&f);
+        assert_int_equal(run(&f, 4), WEFT_ERR_OK);
+        assert_int_equal(run(&f, 0), WEFT_ERR_OK);
+        finish(&f);
+    }
+}
+
 static void test_command__valid_commands_pass(void **state)
 {
     (void)state;
@@ -207,6 +262,23 @@ BREAK(gemm_target, f->gemm.d.kind = WEFT_COMMAND_ARG_IN)
 BREAK(gemm_bias, f->gemm.bias.kind = WEFT_COMMAND_ARG_FLOAT)
 BREAK(long_bias, f->gemm.bias = f->arg[0]; f->gemm.bias.dim = 56)
 BREAK(odd_bias, f->gemm.bias = f->move[1]; f->gemm.bias.dim = 2)
+BREAK(no_conv, put_pool(f); f->command[1].conv = NULL)
+BREAK(attention_of_f32, put_attention(f); f->conv.dtype = WEFT_DTYPE_F32)
+BREAK(attention_relu, put_attention(f); f->conv.flags |= WEFT_CONV_RELU)
+BREAK(attention_size, put_attention(f); f->conv.dim[WEFT_ATTENTION_HEAD] = -8)
+BREAK(attention_count, put_attention(f); f->conv.dim[WEFT_ATTENTION_BATCH] = INT32_MAX)
+BREAK(attention_steps, put_attention(f); f->conv.dim[WEFT_ATTENTION_STEP + 1] = 7)
+BREAK(attention_rows, put_attention(f); f->conv.dim[WEFT_ATTENTION_ROWS] = 5)
+BREAK(attention_keys, put_attention(f); f->conv.dim[WEFT_ATTENTION_KEYS] = 5)
+BREAK(attention_reach, put_attention(f); f->conv.dim[WEFT_ATTENTION_STEP + 3] = 9)
+BREAK(attention_far, put_attention(f); f->conv.dim[WEFT_ATTENTION_STEP + 2] = INT32_MAX)
+BREAK(attention_target, put_attention(f); f->conv.y = f->arg[0])
+BREAK(mask_size, put_masked(f); f->conv.dim[WEFT_ATTENTION_MASK] = 2)
+BREAK(mask_reach, put_masked(f); f->conv.bias.dim = 300)
+BREAK(two_pools, put_pool(f); f->conv.flags |= WEFT_CONV_MEAN_POOL)
+BREAK(pool_channels, put_pool(f); f->conv.dim[WEFT_CONV_FEATURES] = 2)
+BREAK(pool_reach, put_pool(f); f->conv.dim[WEFT_CONV_IN + 1] = 2)
+BREAK(pool_result, put_pool(f); f->conv.dim[WEFT_CONV_OUT + 1] = 2)
 BREAK(no_threads, f->kernel.threads = 0)
 BREAK(many_threads, f->kernel.threads = 1025)
 BREAK(much_shared, f->kernel.shared_bytes = 163 << 10)
@@ -254,6 +326,23 @@ static const struct {
     {gemm_bias, WEFT_ERR_INPUT, "a bias is not an operand"},
     {long_bias, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
     {odd_bias, WEFT_ERR_INPUT, "command 2: a bias does not start at an element"},
+    {no_conv, WEFT_ERR_INPUT, "a convolution has an unsupported type"},
+    {attention_of_f32, WEFT_ERR_INPUT, "a convolution has an unsupported type"},
+    {attention_relu, WEFT_ERR_INPUT, "a convolution has an unsupported type"},
+    {attention_size, WEFT_ERR_INPUT, "attention has a wrong size"},
+    {attention_count, WEFT_ERR_INPUT, "attention has a wrong size"},
+    {attention_steps, WEFT_ERR_INPUT, "rows of attention overlap"},
+    {attention_rows, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {attention_keys, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {attention_reach, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {attention_far, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {attention_target, WEFT_ERR_INPUT, "neither a result nor scratch memory"},
+    {mask_size, WEFT_ERR_INPUT, "a mask of attention has other sizes"},
+    {mask_reach, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {two_pools, WEFT_ERR_INPUT, "a convolution has an unsupported type"},
+    {pool_channels, WEFT_ERR_INPUT, "pooling has other channels than its result"},
+    {pool_reach, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
+    {pool_result, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
     {no_threads, WEFT_ERR_INPUT, "a block has 0 threads"},
     {many_threads, WEFT_ERR_INPUT, "a block has 1025 threads"},
     {much_shared, WEFT_ERR_UNSUP, "sm_80 has 166912"},
@@ -317,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_command__valid_commands_pass),
+        cmocka_unit_test(test_command__valid_convolutions_pass),
         cmocka_unit_test(test_command__invalid_commands_are_refused),
         cmocka_unit_test(test_command__empty_commands_are_left_out),
     };
