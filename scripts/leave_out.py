@@ -182,8 +182,8 @@ def choose_blend(cases):
     """The part of the trees with which no campaign is worse than by the analytic model alone, or as
     little worse as can be; of these, the one with the least mean error. Where few campaigns of other
     devices say little, and the wave model is an alternative, it is the least part with a mean error
-    within SLACK of that (the rule of one standard error: Breiman et al., "Classification and
-    regression trees", 1984)."""
+    within SLACK of that. (Like the rule of one standard error, Breiman et al., "Classification and
+    regression trees", 1984, but with a margin chosen by hand.)"""
     if not cases:
         return None
     few = cases[0].how in ("arch", "new") and len(cases) < FEW
