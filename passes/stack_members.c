@@ -227,7 +227,9 @@ static weft_err stack_ew(stacker *k, const tuple *t, uint32_t depth, weft_val *o
             attr[n_attr++] = attrs.at[i];
     if (is_softmax(k, t)) {
         int64_t axis = weft_attrs_int(attrs, WEFT_ATTR_AXIS, -1);
-        attr[n_attr++] = WEFT_ATTR_OF_INT(AXIS, axis < 0 ? axis : axis + 1);
+        /* Of what is common there is no stack. */
+        bool stacked = k->emits && weft_val_ttype(k->m, in[0])->rank > rank;
+        attr[n_attr++] = WEFT_ATTR_OF_INT(AXIS, axis < 0 || !stacked ? axis : axis + 1);
     }
     return k->emits ? emit(k, weft_node_op(k->m, n), in, n_in, attr, n_attr, out) : WEFT_ERR_OK;
 }
