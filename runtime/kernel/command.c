@@ -359,6 +359,9 @@ static weft_err make_images(maker *m, const weft_bundle_conv *c, weft_command_co
     bool pool = (c->flags & WEFT_CONV_POOLS) != 0;
     if (pool && features != d[WEFT_CONV_CHANNELS])
         return refuse(m, "pooling has other channels than its result");
+    for (int i = 0; i < 3 && pool; i++) /* cuDNN knows none */
+        if (d[WEFT_CONV_DILATION + i] != 1)
+            return refuse(m, "pooling has dilations");
     WEFT_TRY(make_tensor(m, &c->x, false, c->dtype, images, d[WEFT_CONV_CHANNELS], in, &p->x));
     if (!pool)
         WEFT_TRY(

@@ -277,6 +277,7 @@ BREAK(mask_size, put_masked(f); f->conv.dim[WEFT_ATTENTION_MASK] = 2)
 BREAK(mask_reach, put_masked(f); f->conv.bias.dim = 300)
 BREAK(two_pools, put_pool(f); f->conv.flags |= WEFT_CONV_MEAN_POOL)
 BREAK(pool_channels, put_pool(f); f->conv.dim[WEFT_CONV_FEATURES] = 2)
+BREAK(pool_dilation, put_pool(f); f->conv.dim[WEFT_CONV_DILATION + 1] = 2)
 BREAK(pool_reach, put_pool(f); f->conv.dim[WEFT_CONV_IN + 1] = 2)
 BREAK(pool_result, put_pool(f); f->conv.dim[WEFT_CONV_OUT + 1] = 2)
 BREAK(no_threads, f->kernel.threads = 0)
@@ -340,6 +341,7 @@ static const struct {
     {mask_size, WEFT_ERR_INPUT, "a mask of attention has other sizes"},
     {mask_reach, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
     {two_pools, WEFT_ERR_INPUT, "a convolution has an unsupported type"},
+    {pool_dilation, WEFT_ERR_INPUT, "pooling has dilations"},
     {pool_channels, WEFT_ERR_INPUT, "pooling has other channels than its result"},
     {pool_reach, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
     {pool_result, WEFT_ERR_INPUT, "command 2: it accesses memory past the end"},
