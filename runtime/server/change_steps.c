@@ -156,11 +156,13 @@ static void prepare(weft_staged *s)
 
 void weft_staged__go_on(weft_staged *s)
 {
-    if (weft_router__change_status(s->router).n_step == s->done) { /* it was undone */
+    uint32_t done = weft_router__change_status(s->router).n_step;
+    if (done == s->done) { /* it was undone */
         begin_back(s, "its workers do not become ready");
         return;
     }
     s->control->steps->reached(s->control->user, s->k);
+    s->done = done; /* the next one may not even begin */
     s->k++;
     prepare(s);
 }
