@@ -869,32 +869,36 @@ weft_nvml_result nvmlGpuInstanceCreateComputeInstance(weft_nvml_gi gi, unsigned 
     return WEFT_NVML_SUCCESS;
 }
 
-/* Whether a process with this environment lives: it has, or may make, a context on the instance. */
-static bool has_environment(const char *pid, const char *setting)
+/* Whether the environment of a process has these settings. */
+static bool has_environment(const char *pid, const char *one, const char *other)
 {
-    char path[300], text[8192];
+    static char text[1 << 18];
+    char path[300];
     snprintf(path, sizeof path, "/proc/%.20s/environ", pid);
     FILE *f = fopen(path, "r");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    bool found = false;
+    int found = 0;
     text[n] = '\0';
-    for (size_t at = 0; at < n && !found; at += strlen(text + at) + 1)
-        found = strcmp(text + at, setting) == 0;
+    for (size_t at = 0; at < n; at += strlen(text + at) + 1)
+        found += strcmp(text + at, one) == 0 || strcmp(text + at, other) == 0;
     if (f)
         fclose(f);
-    return found;
+    return found == 2;
 }
 
-/* WEFT_DOUBLE_NVML_USERS=1: processes that see only the instance use it. */
+/* WEFT_DOUBLE_NVML_USERS=1: processes of this machine that see only the instance use it, because
+ * they have, or may make, a context on it. */
 static bool is_in_use(const instance *m)
 {
-    char setting[96];
+    char setting[96], machine[4200];
     bool used = false;
     snprintf(setting, sizeof setting, "CUDA_VISIBLE_DEVICES=MIG-00000000-0000-0000-%04u-%012u",
              m->gpu, m->id);
+    snprintf(machine, sizeof machine, "WEFT_DOUBLE_NVML=%s", weft_double_text("NVML"));
     DIR *d = weft_double_number("NVML_USERS", 0) ? opendir("/proc") : NULL;
     for (const struct dirent *e; d && !used && (e = readdir(d));)
-        used = e->d_name[0] >= '0' && e->d_name[0] <= '9' && has_environment(e->d_name, setting);
+        used = e->d_name[0] >= '0' && e->d_name[0] <= '9' &&
+               has_environment(e->d_name, setting, machine);
     if (d)
         closedir(d);
     return used;
