@@ -6,6 +6,8 @@
 #   expect CODE COMMAND...   runs the command, standard output to `out`, standard error to `err`,
 #                            and insists on its exit code
 #   has FILE TEXT, lacks FILE TEXT, empty FILE, filled FILE
+#   await FILE TEXT [LOG]    waits until the file has the text; a server that ends before, and wrote
+#                            to LOG, is a failure, and so is a minute without the text
 #   at_most A B              A <= B, whole numbers
 #   skip REASON, die REASON
 #   find_python [MODULE]     sets $python to a Python with numpy (MODULE), or skips
@@ -37,6 +39,15 @@ expect() {
 shown() { head -c 2000 "$1"; }
 has() { grep -qF -- "$2" "$1" || die "'$2' is not in $1: $(shown "$1")"; }
 lacks() { ! grep -qF -- "$2" "$1" || die "'$2' is in $1: $(shown "$1")"; }
+await() {
+    for _ in $(seq 1500); do
+        if grep -qsF -- "$2" "$1"; then return; fi
+        [ -z "$server" ] || kill -0 "$server" 2>/dev/null ||
+            die "the server ended before '$2' was in $1: $(shown "${3-$1}")"
+        sleep 0.04
+    done
+    die "'$2' does not come into $1: $(shown "$1") $(shown "${3-/dev/null}")"
+}
 empty() { [ ! -s "$1" ] || die "$1 is not empty: $(shown "$1")"; }
 filled() { [ -s "$1" ] || die "$1 is empty"; }
 at_most() { [ "$1" -le "$2" ] || die "$1 is more than $2"; }

@@ -79,10 +79,7 @@ json doctor "$WEFT" doctor --format json
 "$WEFT" serve digits.weft first_plan --set "$examples/digits.yaml" --fleet "$examples/fleet.yaml" --policy weft --state state \
     --control "$PWD/control" --http 0 --grpc off --metrics off >ready 2>log &
 server=$!
-for _ in $(seq 200); do
-    grep -q READY ready && break
-    sleep 0.1
-done
+await ready READY log
 json replay "$WEFT" replay --to "localhost:$(sed -n 's/.* http=\([0-9]*\).*/\1/p' ready)" --set "$examples/digits.yaml" \
     --scale 0.01 --duration 1s --bucket 500ms --compare "$simulated" --format json
 ctl() { json ctl "$WEFT" ctl control "$@" --format json; }

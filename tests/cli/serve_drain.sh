@@ -4,11 +4,7 @@ command -v curl >/dev/null || skip "no curl"
 "$WEFT" compile "$examples/digits_cnn.onnx" -o digits.weft
 "$WEFT" serve digits.weft --http 0 --grpc 0 --metrics 0 >log 2>&1 &
 server=$!
-for _ in $(seq 300); do
-    grep -q READY log && break
-    kill -0 "$server" 2>/dev/null || die "the server ended: $(shown log)"
-    sleep 0.1
-done
+await log READY
 port_of() { sed -n "s/.*READY.* $1=\\([0-9]*\\).*/\\1/p" log; }
 http=$(port_of http) grpc=$(port_of grpc) metrics=$(port_of metrics)
 expect 0 curl -fsS "http://127.0.0.1:$http/v2/health/ready"

@@ -40,11 +40,7 @@ for request in sys.argv[1:]:
     --control control.sock --http 0 --grpc off --metrics off --log-level info \
     --control-options down=3s,hold=3s,period=4s,up=1s,move=1s,trial=2s,poll=250ms >log 2>events &
 server=$!
-for _ in $(seq 300); do
-    grep -q READY log && break
-    kill -0 "$server" 2>/dev/null || die "the server ended: $(shown events)"
-    sleep 0.1
-done
+await log READY events
 port=$(sed -n 's/.*http=\([0-9]*\).*/\1/p' log)
 [ "$(stat -c %a control.sock)" = 600 ] || die "control.sock may be used by others"
 controller() { # its process, as soon as there is one

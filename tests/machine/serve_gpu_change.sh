@@ -89,11 +89,7 @@ start() {
     PATH=$PWD/bin:$PATH LD_LIBRARY_PATH=$DOUBLES bin/weft-server serve "${bundle-two.weft}" "${first-now.json}" --http 0 --grpc off \
         --metrics "${metrics-off}" --control control.sock --log-level info --timeout 100s "$@" >ready 2>errors &
     server=$!
-    for _ in $(seq 600); do
-        grep -q READY ready && break
-        kill -0 "$server" 2>/dev/null || die "the server ended: $(shown errors)"
-        sleep 0.05
-    done
+    await ready READY errors
     http=$(sed -n 's/.*http=\([0-9]*\).*/\1/p' ready)
     rm -f stop-load load-runs
     $python load.py "$http" >load 2>&1 &
@@ -174,10 +170,7 @@ has err "no slice for model 'b'"
 rm bin/weft-server
 "$WEFT" ctl control.sock plan whole.json >out 2>err &
 client=$!
-for _ in $(seq 200); do
-    grep -q "ci 8" machine && break # the new instance
-    sleep 0.02
-done
+await machine "ci 8" errors # the new instance
 sleep 0.3
 fast_program
 code=0
@@ -255,11 +248,7 @@ sees "$(mig 0 2)" "$(mig 0 3)" "$(mig 0 4)"
 slow_program
 "$WEFT" ctl control.sock plan whole.json >out 2>err &
 client=$!
-for _ in $(seq 200); do
-    grep -q "ci 5" machine && break
-    sleep 0.02
-done
-grep -q "ci 5" machine || die "no change: $(shown errors)"
+await machine "ci 5" errors
 kill -KILL "$server"
 wait "$server" || true
 wait "$client" || true
@@ -276,10 +265,7 @@ start --reconfigure-mig --state state --start-timeout 1s
 slow_program
 "$WEFT" ctl control.sock plan whole.json >out 2>err &
 client=$!
-for _ in $(seq 200); do
-    grep -q "ci 9" machine && break
-    sleep 0.02
-done
+await machine "ci 9" errors
 printf 'unci 9\nunmig 0 9\n' >>machine
 fast_program
 code=0

@@ -20,11 +20,7 @@ LD_LIBRARY_PATH=$DOUBLES "$WEFT" serve live.weft --set set.yaml --fleet fleet.ya
     --control control.sock --http 0 --grpc off --metrics off --log-level info \
     --control-options down=3s,hold=3s,period=4s,up=1s,move=500ms,mig=500ms,trial=2s,poll=250ms >ready 2>events &
 server=$!
-for _ in $(seq 300); do
-    grep -q READY ready && break
-    kill -0 "$server" 2>/dev/null || die "the server ended: $(shown events)"
-    sleep 0.1
-done
+await ready READY events
 port=$(sed -n 's/.*http=\([0-9]*\).*/\1/p' ready)
 python3 "$WEFT_SOURCE_DIR/tests/support/shifting_load.py" "$port" digits:image:1x1x8x8:80,35 attn:image:1x1x8x8:35,85 5 >load.json
 jq -e 'all(.[]; .failed == 0 and .wrong == 0 and .answered == .sent and .sent > 200)' load.json >/dev/null ||

@@ -59,11 +59,7 @@ start() {
     PATH=$PWD/bin:$PATH LD_LIBRARY_PATH=$DOUBLES "$WEFT" serve digits.weft plan.json --http 0 \
         --grpc off --metrics 0 "$@" >ready 2>errors &
     server=$!
-    for _ in $(seq 300); do
-        grep -q READY ready && break
-        kill -0 "$server" 2>/dev/null || die "the server ended: $(shown errors)"
-        sleep 0.1
-    done
+    await ready READY errors
     http=$(sed -n 's/.*http=\([0-9]*\).*/\1/p' ready)
     metrics=$(sed -n 's/.*metrics=\([0-9]*\).*/\1/p' ready)
     # All workers, not only the first of the model.
