@@ -658,10 +658,8 @@ static bool answers_for(const weft_bundle_program *p, const weft_bundle_program 
 {
     size_t len = strlen(model->name);
     for (uint32_t i = 0; i < model->n_input; i++) {
-        uint32_t k = 0;
-        while (k < p->n_input && strcmp(p->input[k].name, model->input[i].name) != 0)
-            k++;
-        if (k == p->n_input || !same_ports(p, p->input, k, model, &model->input[i], 1))
+        uint32_t k = weft_bundle_find_port(p->input, p->n_input, model->input[i].name);
+        if (k == UINT32_MAX || !same_ports(p, p->input, k, model, &model->input[i], 1))
             return false;
     }
     for (uint32_t i = 0; i < model->n_output; i++) {

@@ -213,7 +213,8 @@ int64_t weft_batch__waiting(const router_model *model, size_t *compared)
 {
     int64_t rows = 0, above, below;
     uint32_t n = 0;
-    equal_table table = {.compared = *compared};
+    equal_table table;
+    weft_equal__begin(&table, *compared);
     for (weft_request *r = model->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++) {
         if (r->attempts > 0 || r->rows <= 0 || !fits_with(model->program, model->head, r))
             break;
@@ -314,7 +315,8 @@ void weft_batch__take(router_model *model, int64_t most, router_batch *batch)
     weft_request *first = model->head, *next;
     bool alone = !can_batch(p) || first->attempts > 0 || first->rows <= 0;
     uint32_t n_seen = 0;
-    equal_table table = {0};
+    equal_table table;
+    weft_equal__begin(&table, 0);
     for (weft_request *r = first; r && batch->n < BATCH_REQUESTS_MAX; r = next) {
         bool full = r != first && (alone || batch->rows >= most);
         next = r->next;

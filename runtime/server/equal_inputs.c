@@ -81,14 +81,6 @@ static bool is_equal_tensor(const weft_tensor *a, const weft_tensor *b)
            (len == 0 || memcmp(a->data, b->data, len) == 0);
 }
 
-uint32_t weft_equal__find_port(const weft_bundle_port *port, uint32_t n, const char *name)
-{
-    uint32_t i = 0;
-    while (i < n && strcmp(port[i].name, name) != 0)
-        i++;
-    return i;
-}
-
 static size_t input_bytes(const weft_bundle_program *p, const weft_request *r)
 {
     size_t sum = 0;
@@ -106,8 +98,8 @@ static bool is_equal(equal_table *t, const weft_bundle_program *p, const weft_re
         return false;
     t->compared += bytes;
     for (uint32_t i = 0; i < p->n_input; i++) {
-        uint32_t k = p == q ? i : weft_equal__find_port(q->input, q->n_input, p->input[i].name);
-        if (k == q->n_input || !is_equal_tensor(&a->in[i], &b->in[k]))
+        uint32_t k = p == q ? i : weft_bundle_find_port(q->input, q->n_input, p->input[i].name);
+        if (k == UINT32_MAX || !is_equal_tensor(&a->in[i], &b->in[k]))
             return false;
     }
     return true;
@@ -118,6 +110,12 @@ static bool is_equal(equal_table *t, const weft_bundle_program *p, const weft_re
 static bool may_share(const router_model *m, const weft_request *r)
 {
     return m->shares_equal && r->attempts == 0 && r->rows > 0 && !r->regions;
+}
+
+void weft_equal__begin(equal_table *t, size_t compared)
+{
+    t->n = 0;
+    t->compared = compared;
 }
 
 weft_request *weft_equal__find(equal_table *t, const weft_bundle_program *of, const router_model *m,
@@ -139,6 +137,8 @@ void weft_equal__add(equal_table *t, const router_model *m, weft_request *r)
 {
     if (t->n == BATCH_REQUESTS_MAX || !may_share(m, r))
         return;
+    if (t->n == 0)
+        memset(t->at, 0, sizeof t->at);
     uint64_t at = sample_of(m->program, r) & MASK;
     while (t->at[at].request)
         at = (at + 1) & MASK;

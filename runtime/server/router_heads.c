@@ -55,7 +55,7 @@ static bool takes_inputs(const weft_bundle_program *p, const weft_bundle_program
     weft_tensor *in = calloc((size_t)p->n_input + 1, sizeof *in);
     int64_t *symbol = calloc((size_t)p->n_symbol + 1, sizeof *symbol);
     for (uint32_t i = 0; in && i < p->n_input; i++)
-        in[i] = r->in[weft_equal__find_port(own->input, own->n_input, p->input[i].name)];
+        in[i] = r->in[weft_bundle_find_port(own->input, own->n_input, p->input[i].name)];
     bool ok = in && symbol && weft_bundle_bind(p, in, p->n_input, symbol, NULL) == WEFT_ERR_OK;
     free(in);
     free(symbol);
@@ -95,15 +95,16 @@ bool weft_batch__take_heads(const weft_bundle_program *p, const joint_query *q, 
                             int64_t most, router_batch *batch)
 {
     const router_worker *w = &q->worker[q->at];
-    uint32_t first = w->bundle->first, must = 0;
+    uint32_t first = w->bundle->first, must = 0, n = 0;
     router_model *m = &model[q->must];
-    equal_table table = {0};
+    equal_table table;
     bool any = false;
     uint32_t own = first + (uint32_t)(p - w->bundle->bundle->program);
     if (!w->serves[own])
         return false;
     most = most < w->most[own] ? most : w->most[own];
-    for (weft_request *r = m->head; r && table.n < BATCH_REQUESTS_MAX; r = r->next)
+    weft_equal__begin(&table, 0);
+    for (weft_request *r = m->head; r && n < BATCH_REQUESTS_MAX; r = r->next, n++)
         weft_equal__add(&table, m, r);
     for (uint32_t k = 0; k < p->n_head; k++) {
         uint32_t at = first + p->head[k];
@@ -115,7 +116,7 @@ bool weft_batch__take_heads(const weft_bundle_program *p, const joint_query *q, 
     for (uint32_t k = 0; k < p->n_head; k++)
         batch[k] = (router_batch){.model = first + p->head[k], .sent_ns = q->now_ns};
     weft_batch__take(m, most, &batch[must]);
-    table = (equal_table){0};
+    weft_equal__begin(&table, 0);
     for (uint32_t i = 0; i < batch[must].n; i++)
         if (!batch[must].is_equal[i])
             weft_equal__add(&table, m, batch[must].request[i]);
@@ -164,7 +165,7 @@ bool weft_batch__compose_heads(const weft_bundle_program *p, const router_model 
         return false;
     out->head.skip = skipped(p, model, batch);
     for (uint32_t i = 0; i < p->n_input; i++) {
-        uint32_t k = weft_equal__find_port(own->input, own->n_input, p->input[i].name);
+        uint32_t k = weft_bundle_find_port(own->input, own->n_input, p->input[i].name);
         weft_batch__compose_input(rows, own, k, NULL, &out->tensor[i], out);
     }
     return true;

@@ -116,23 +116,23 @@ typedef struct equal_slot {
     weft_request *request; /* NULL: the slot is free */
 } equal_slot;
 
-/* Requests by their inputs; zeroed: empty. Valid while they stay where they are. */
+/* Requests by their inputs. Valid while they stay where they are. */
 typedef struct equal_table {
-    equal_slot at[EQUAL_SLOTS];
+    equal_slot at[EQUAL_SLOTS]; /* not set while it is empty: most batches compare nothing */
     uint32_t n;
     size_t compared; /* bytes of inputs, at most EQUAL_BYTES_MAX */
 } equal_table;
 
 /* Whether equal inputs give equal answers: no operator of the program is random. */
 bool weft_equal__is_repeatable(const weft_bundle *bundle, const weft_bundle_program *program);
+/* An empty table, whose turn has compared so many bytes. */
+void weft_equal__begin(equal_table *table, size_t compared);
 /* The request in the table, to the program `of` (NULL: to any), whose inputs, matched by name, and
  * adapter are those of this one. NULL: none, or the request is to be computed by itself. */
 weft_request *weft_equal__find(equal_table *table, const weft_bundle_program *of,
                                const router_model *model, weft_request *request);
 /* Nothing is added that is to be computed by itself, and nothing beyond BATCH_REQUESTS_MAX. */
 void weft_equal__add(equal_table *table, const router_model *model, weft_request *request);
-/* The port with the name; n: none. */
-uint32_t weft_equal__find_port(const weft_bundle_port *port, uint32_t n, const char *name);
 
 /* The number of the model's adapter; 0: it has none of this name. *out_live: NULL: it is one of the
  * bundle. */

@@ -163,7 +163,8 @@ bool weft_batch__take_packed(const weft_bundle_program *p, router_model *model, 
                              router_batch *batch)
 {
     room x = {.p = p};
-    equal_table table = {0};
+    equal_table table;
+    weft_equal__begin(&table, 0);
     int64_t first = model->head ? length_of(p, model->head) : 0;
     bool differ = false;
     for (const weft_request *r = model->head; r && x.sequences + r->rows <= most; r = r->next) {
@@ -202,7 +203,8 @@ bool weft_batch__take_family(const weft_bundle_program *p, const joint_query *q,
     uint32_t first = w->bundle->first, n_open = 0, must = p->n_part;
     bool open[JOINT_PARTS_MAX] = {false};
     room x = {.p = p};
-    equal_table table = {0};
+    equal_table table;
+    weft_equal__begin(&table, 0);
     if (p->n_part > JOINT_PARTS_MAX)
         return false;
     for (uint32_t k = 0; k < p->n_part; k++) {

@@ -301,7 +301,8 @@ static void test_batch__compares_so_many_bytes(void **state)
     for (uint32_t equal = 0; equal < 2; equal++) {
         weft_request *request[N];
         router_batch batch = {0};
-        equal_table table = {0};
+        equal_table table;
+        weft_equal__begin(&table, 0);
         for (uint32_t i = 0; i < N; i++) {
             weft_request *r =
                 weft_request__create(&(weft_model_ref){.program = &p, .version = "1"});
