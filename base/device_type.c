@@ -49,6 +49,19 @@ bool weft_device_type_is_cpu(const char *name)
     return type && type->sms == 0;
 }
 
+const weft_mig_profile *weft_device_type_mig(const weft_device_type *type, const char *name)
+{
+    for (size_t i = 0; type && i < type->n_mig; i++)
+        if (strcmp(type->mig[i].name, name) == 0)
+            return &type->mig[i];
+    return NULL;
+}
+
+uint32_t weft_device_type_mig_slots(const weft_mig_profile *mig, int32_t start)
+{
+    return start < 0 || start > 31 ? 0 : (uint32_t)((((uint64_t)1 << mig->slots) - 1) << start);
+}
+
 /* -- Names that users write ------------------------------------------------------------------- */
 
 /* Usual names without "NVIDIA", "Tesla" and separators, in lower case. Cards with other clocks,

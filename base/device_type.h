@@ -36,6 +36,11 @@ typedef struct weft_device_type {
 const weft_device_type *weft_device_type_find(const char *name); /* NULL when unknown */
 const weft_device_type *weft_device_type_at(size_t i);           /* NULL behind the last */
 bool weft_device_type_is_cpu(const char *name);
+/* NULL: the device has no MIG profile of the name; of no device, NULL, either. */
+const weft_mig_profile *weft_device_type_mig(const weft_device_type *type, const char *name);
+/* The memory slots of an instance that starts at slot `start`, as a bit set; 0: no slot is called
+ * that, from 0 to 31. */
+uint32_t weft_device_type_mig_slots(const weft_mig_profile *mig, int32_t start);
 /* The device that a user names: its row in any case, or a usual name such as nvidia-smi's ("NVIDIA
  * A100-SXM4-80GB") or a published table's ("H100-SXM-80GB"). A name that could be another card is
  * none of them. NULL when unknown. */

@@ -291,6 +291,11 @@ void weft_buf_put_xml(weft_buf *buf, const char *s)
     }
 }
 
+int weft_str_order(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* -- Interned names --------------------------------------------------------------------------- */
 
 typedef struct name {

@@ -36,6 +36,9 @@ void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len);
  * forbids, and characters of UTF-8 that are cut become '?'. */
 void weft_buf_put_xml(weft_buf *buf, const char *s);
 
+/* Order of bytes, for qsort() and bsearch() of an array of strings. */
+int weft_str_order(const void *a, const void *b);
+
 /* -- Interned names ----------------------------------------------------------------------- */
 
 /* Name 0 is the empty string. */

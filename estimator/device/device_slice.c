@@ -35,14 +35,6 @@ static weft_err make_cpu(const char *name, weft_diag *diag, weft_slice *s)
     return WEFT_ERR_OK;
 }
 
-static const weft_mig_profile *find_mig(const weft_device_type *type, const char *name)
-{
-    for (size_t i = 0; i < type->n_mig; i++)
-        if (strcmp(type->mig[i].name, name) == 0)
-            return &type->mig[i];
-    return NULL;
-}
-
 static void make_whole(const weft_device_type *type, weft_slice *s)
 {
     s->units = s->all_units = type->sms;
@@ -84,7 +76,7 @@ static weft_err make_part(const weft_device_type *type, const char *name, weft_d
         return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
                                "slice '%s': a share is more than 0%% and at most 100%%", name);
     if (parts.profile[0] || parts.share == 0) {
-        const weft_mig_profile *mig = find_mig(type, parts.profile);
+        const weft_mig_profile *mig = weft_device_type_mig(type, parts.profile);
         if (!mig)
             return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.item = type->name},
                                    "slice '%s' is neither a MIG profile of this device, nor a "

@@ -77,14 +77,6 @@ static const weft_machine_profile *find_profile(const weft_machine_gpu *gpu, con
     return NULL;
 }
 
-static bool is_row(const weft_device_type *type, const char *name)
-{
-    for (size_t i = 0; i < type->n_mig; i++)
-        if (strcmp(type->mig[i].name, name) == 0)
-            return true;
-    return false;
-}
-
 void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
                               const char *const **out, size_t *out_n)
 {
@@ -104,7 +96,7 @@ void weft_machine_differences(const weft_machine_gpu *gpu, weft_arena *arena,
     for (uint32_t i = 0; type && i < gpu->n_profile; i++) {
         const weft_machine_profile *p = &gpu->profile[i];
         /* Variants ("+me", "-me") differ only in engines that Weft does not use. */
-        if (!strpbrk(p->name, "+-") && !is_row(type, p->name))
+        if (!strpbrk(p->name, "+-") && !weft_device_type_mig(type, p->name))
             WEFT_VEC_PUSH(arena, &l,
                           weft_arena_printf(arena, "%s: not in the table (%u SMs, %.2f GiB)",
                                             p->name, p->sms, (double)p->mem_bytes / 0x1p30));

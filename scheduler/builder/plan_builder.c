@@ -173,7 +173,7 @@ static void count_nested(weft_builder *builder, const weft_builder_slice *slice,
         weft_pool__remove_instance(builder, slice->device, start);
     bool is_first = sign > 0 && i->n_share == 0, is_last = sign < 0 && i->n_share == 1;
     if (is_first || is_last) {
-        device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << start;
+        device->mig_taken ^= weft_device_type_mig_slots(o->spec.mig, slice->mig_start);
         device->gpcs += (uint32_t)sign * o->spec.mig->gpcs;
         i->demand = o->demand;
     }
@@ -196,7 +196,7 @@ static void count_slice(weft_builder *builder, const weft_builder_slice *slice,
     if (weft_fleet_slice__is_nested(&o->spec)) {
         count_nested(builder, slice, o, sign);
     } else if (o->spec.kind == WEFT_SLICE_MIG) {
-        device->mig_taken ^= ((1u << o->spec.mig->slots) - 1) << slice->mig_start;
+        device->mig_taken ^= weft_device_type_mig_slots(o->spec.mig, slice->mig_start);
         device->gpcs += (uint32_t)sign * o->spec.mig->gpcs;
     } else if (o->spec.kind == WEFT_SLICE_MPS) {
         device->percent += (uint32_t)sign * o->spec.percent;

@@ -144,11 +144,9 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
         return weft_export__fail(ctx, p->model,
                                  "its device type or slice cannot be exported:", p->type);
     if (p->mig_start >= 0) {
-        const weft_device_type *type = weft_device_type_find(p->type);
         w->kind = WEFT_SLICE_MIG;
-        for (size_t i = 0; type && i < type->n_mig; i++)
-            if (strcmp(type->mig[i].name, p->slice) == 0)
-                return WEFT_ERR_OK;
+        if (weft_device_type_mig(weft_device_type_find(p->type), p->slice))
+            return WEFT_ERR_OK;
         return weft_export__fail(ctx, p->model, "the device has no MIG profile", p->slice);
     }
     if (weft_slicename_cores(p->slice, WEFT_FLEET_CORES_MAX, &w->cores)) {

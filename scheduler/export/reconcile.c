@@ -61,11 +61,6 @@ static int find_name(const void *name, const void *at)
     return strcmp(name, *(const char *const *)at);
 }
 
-static int order_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Whether the name is one of a worker, and of none that the old plan has. */
 static bool is_strange(const change *c, const char *name)
 {
@@ -85,7 +80,7 @@ static weft_err check_running(const change *c)
     for (size_t i = 0; i < n; i++)
         name[i] = c->o->running[i];
     if (n > 0)
-        qsort(name, n, sizeof *name, order_names);
+        qsort(name, n, sizeof *name, weft_str_order);
     for (uint32_t k = 0; k < c->stage.len; k++)
         for (uint32_t i = 0; i < c->stage.at[k].n_start; i++) {
             const char *starts = c->stage.at[k].start[i].name;

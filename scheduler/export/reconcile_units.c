@@ -229,18 +229,14 @@ static void count_spare(change *c)
 
 static const weft_mig_profile *profile_of(const export_worker *w)
 {
-    const weft_device_type *type = weft_device_type_find(w->type);
-    for (size_t i = 0; type && i < type->n_mig; i++)
-        if (strcmp(type->mig[i].name, w->slice) == 0)
-            return &type->mig[i];
-    return NULL;
+    return weft_device_type_mig(weft_device_type_find(w->type), w->slice);
 }
 
 /* Memory slots of an instance that starts at `start`; 0: it is none. */
 static uint32_t mig_mask(const export_worker *w, int32_t start)
 {
-    const weft_mig_profile *profile = start >= 0 ? profile_of(w) : NULL;
-    return profile ? ((1u << profile->slots) - 1) << start : 0;
+    const weft_mig_profile *profile = profile_of(w);
+    return profile ? weft_device_type_mig_slots(profile, start) : 0;
 }
 
 static change_unit *add_unit(change *c, const export_ctx *ctx, const export_worker *w,
@@ -322,11 +318,6 @@ weft_plan *weft_change__plan(change *c, bool (*takes)(const change_unit *u))
     return plan;
 }
 
-static int order_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The workers of the old plan. *by_device: their places, by device of the plan. */
 static void add_old(change *c, weft_map *by_device, weft_map *by_location)
 {
@@ -335,7 +326,7 @@ static void add_old(change *c, weft_map *by_device, weft_map *by_location)
     const char **running = weft_arena_array(c->arena, n + 1, sizeof *running);
     for (size_t i = 0; i < n; i++)
         running[i] = c->o->running[i];
-    qsort(running, n, sizeof *running, order_texts);
+    qsort(running, n, sizeof *running, weft_str_order);
     for (uint32_t i = 0; i < ctx->n_worker; i++) {
         const export_worker *w = &ctx->worker[i];
         weft_location where = w->where;

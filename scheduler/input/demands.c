@@ -17,11 +17,6 @@ weft_demand weft_demand_of(const weft_set_model *model, weft_profile profile)
 
 /* -- Check ------------------------------------------------------------------------------------ */
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* A name that appears twice; NULL: none does, or *err tells what went wrong. */
 static const char *find_duplicate(const weft_demands *demands, weft_diag *diag, weft_err *err)
 {
@@ -32,7 +27,7 @@ static const char *find_duplicate(const weft_demands *demands, weft_diag *diag, 
     }
     for (size_t i = 0; i < demands->n; i++)
         name[i] = demands->at[i].model;
-    qsort(name, demands->n, sizeof *name, compare_texts);
+    qsort(name, demands->n, sizeof *name, weft_str_order);
     for (size_t i = 1; i < demands->n && !found; i++)
         if (strcmp(name[i - 1], name[i]) == 0)
             found = name[i];

@@ -95,9 +95,7 @@ static bool resolve_mig(const weft_fleet_device *row, const weft_slice_name *par
             return false;
         part = spec->percent / 100.0;
     }
-    for (size_t i = 0; type && i < type->n_mig; i++)
-        if (strcmp(type->mig[i].name, parts->profile) == 0)
-            spec->mig = &type->mig[i];
+    spec->mig = weft_device_type_mig(type, parts->profile);
     *why = "the device has no MIG profile of that name";
     if (!spec->mig)
         return false;

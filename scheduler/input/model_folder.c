@@ -43,11 +43,6 @@ typedef struct reader {
 
 /* -- Folders ---------------------------------------------------------------------------------- */
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Names of a folder's entries, sorted; hidden ones are left out. */
 static weft_err list_folder(reader *r, const char *path, const char ***out, size_t *out_n)
 {
@@ -64,7 +59,7 @@ static weft_err list_folder(reader *r, const char *path, const char ***out, size
         return weft_diag_error(r->diag, WEFT_ERR_UNSUP, where, "has more than %d entries",
                                ENTRIES_MAX);
     if (name.len)
-        qsort(name.at, name.len, sizeof *name.at, compare_names);
+        qsort(name.at, name.len, sizeof *name.at, weft_str_order);
     *out = name.at;
     *out_n = name.len;
     return WEFT_ERR_OK;

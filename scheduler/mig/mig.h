@@ -36,8 +36,6 @@ typedef struct weft_mig_count {
 weft_mig_shape weft_mig__shape(const weft_device_type *type);
 /* Fewest devices that hold count[p] instances of each profile p, in closed form. */
 uint64_t weft_mig__devices(const weft_mig_shape *shape, const uint64_t *count);
-/* The memory slots of an instance as a bit set. */
-uint32_t weft_mig__range(const weft_mig_profile *mig, int32_t start);
 /* Multisets that fit one device; `maximal`: only those that are contained in no other one. Returns
  * their number and writes at most `cap` of them. */
 size_t weft_mig__multisets(const weft_mig_shape *shape, bool maximal, weft_mig_count *out,

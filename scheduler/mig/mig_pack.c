@@ -29,11 +29,6 @@
 
 /* -- One device ------------------------------------------------------------------------------- */
 
-uint32_t weft_mig__range(const weft_mig_profile *mig, int32_t start)
-{
-    return ((1u << mig->slots) - 1) << start;
-}
-
 /* All multisets of instances that fit one device. */
 typedef struct enumeration {
     const weft_mig_shape *shape;
@@ -214,9 +209,9 @@ static void place_profile(placing *in, const weft_mig_profile *mig, uint64_t cou
             if (!(mig->starts & 1u << start))
                 continue;
             for (uint32_t d = 0; d < in->n && done < count; d++) {
-                if (in->taken[d] & weft_mig__range(mig, start))
+                if (in->taken[d] & weft_device_type_mig_slots(mig, start))
                     continue;
-                in->taken[d] |= weft_mig__range(mig, start);
+                in->taken[d] |= weft_device_type_mig_slots(mig, start);
                 out[done++] = (weft_mig_place){.device = d, .start = start};
             }
         }

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Lists the models sorted by name, each once. */
 static void list_models(const weft_plan *plan, weft_arena *arena, weft_drawing *out)
 {
@@ -19,7 +14,7 @@ static void list_models(const weft_plan *plan, weft_arena *arena, weft_drawing *
     for (size_t i = 0; i < plan->n; i++)
         name[i] = plan->at[i].model;
     if (plan->n > 0)
-        qsort(name, plan->n, sizeof *name, compare_texts);
+        qsort(name, plan->n, sizeof *name, weft_str_order);
     for (size_t i = 0; i < plan->n; i++)
         if (n == 0 || strcmp(name[n - 1], name[i]) != 0)
             name[n++] = name[i];
@@ -29,7 +24,7 @@ static void list_models(const weft_plan *plan, weft_arena *arena, weft_drawing *
 
 static uint32_t color_of(const weft_drawing *d, const char *model)
 {
-    const char **hit = bsearch(&model, d->model, d->n_model, sizeof *d->model, compare_texts);
+    const char **hit = bsearch(&model, d->model, d->n_model, sizeof *d->model, weft_str_order);
     return hit ? (uint32_t)((const char *const *)hit - d->model) : 0;
 }
 

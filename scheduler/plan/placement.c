@@ -246,7 +246,7 @@ static void check_start(check *c, const weft_placement *p, const weft_fleet_slic
                         device_state *state)
 {
     const weft_device_type *type = weft_device_type_find(p->type);
-    uint32_t range = ((1u << spec->mig->slots) - 1) << p->mig_start;
+    uint32_t range = weft_device_type_mig_slots(spec->mig, p->mig_start);
     if (range >> type->mig_slots)
         report(c, p->model, "mig: %s at slot %d extends beyond the device", p->slice, p->mig_start);
     if (range & state->mig_taken)

@@ -30,11 +30,21 @@ enum { COPY_DEVICES_MAX = 64 }; /* with more devices there are no copies */
 
 typedef enum unit_state { UNIT_WAITS, UNIT_RUNS, UNIT_ENDED } unit_state;
 
+/* What a slice carries of a model, and is planned to. */
+typedef struct load {
+    uint32_t model; /* index in course.model */
+    double capacity_per_s, rate_per_s;
+} load;
+
 /* A slice with its models. */
 typedef struct unit {
-    const weft_placement **at, **now;  /* by model; now: of the new plan, if it stays */
-    uint32_t n, device;                /* device: index in course.device */
+    const weft_placement **at, **now; /* by model; now: of the new plan, if it stays */
+    uint32_t n, device;               /* device: index in course.device */
+    const load *load;
+    uint32_t n_load;
+    const weft_device_type *type;      /* NULL: the device table does not have it */
     char profile[WEFT_SLICE_NAME_MAX]; /* of MIG; "": none */
+    const weft_mig_profile *mig;       /* the profile; NULL: none, or not in the device table */
     uint32_t mig_mask;                 /* memory slots; 0: no MIG instance */
     int32_t mig_start;
     uint64_t mem_bytes;
@@ -76,11 +86,6 @@ void weft_placement_own(weft_placement *p, weft_arena *arena)
 
 /* -- Models ----------------------------------------------------------------------------------- */
 
-static int order_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static void list_models(course *c)
 {
     WEFT_VEC(const char *) all = {0};
@@ -93,7 +98,7 @@ static void list_models(course *c)
                 WEFT_VEC_PUSH(c->arena, &all, model[m]);
         }
     if (all.len > 0)
-        qsort(all.at, all.len, sizeof *all.at, order_names);
+        qsort(all.at, all.len, sizeof *all.at, weft_str_order);
     for (uint32_t i = 0; i < all.len; i++)
         if (i == 0 || strcmp(all.at[i], all.at[c->n_model - 1]) != 0)
             all.at[c->n_model++] = all.at[i];
@@ -102,20 +107,32 @@ static void list_models(course *c)
     c->needed = weft_arena_array(c->arena, c->n_model + 1, sizeof *c->needed);
 }
 
-/* Adds `sign` times what the unit carries of each model, or its rates. A family carries as much of
- * each of its models. */
-static void count(const course *c, const unit *u, double sign, bool rates, double *sum)
+/* Sets the loads of a unit. A family carries as much of each of its models. */
+static void list_loads(const course *c, unit *u)
 {
+    WEFT_VEC(load) all = {0};
     for (uint32_t i = 0; i < u->n; i++) {
         const weft_placement *p = u->at[i];
         const char *const *model;
         size_t n = weft_family_models(p->model, c->arena, &model);
         for (size_t m = 0; m < n; m++) {
             const char **at =
-                bsearch(&model[m], c->model, c->n_model, sizeof *c->model, order_names);
-            sum[at - c->model] += sign * (rates ? p->rate_per_s : p->capacity_per_s) / (double)n;
+                bsearch(&model[m], c->model, c->n_model, sizeof *c->model, weft_str_order);
+            const load one = {.model = (uint32_t)(at - c->model),
+                              .capacity_per_s = p->capacity_per_s / (double)n,
+                              .rate_per_s = p->rate_per_s / (double)n};
+            WEFT_VEC_PUSH(c->arena, &all, one);
         }
     }
+    u->load = all.at;
+    u->n_load = all.len;
+}
+
+/* Adds `sign` times what the unit carries of each model. */
+static void count(const unit *u, double sign, double *capacity)
+{
+    for (uint32_t i = 0; i < u->n_load; i++)
+        capacity[u->load[i].model] += sign * u->load[i].capacity_per_s;
 }
 
 static void find_needs(course *c)
@@ -125,11 +142,12 @@ static void find_needs(course *c)
     for (uint32_t i = 0; i < c->unit.len; i++) {
         const unit *u = &c->unit.at[i];
         if (u->state == UNIT_RUNS)
-            count(c, u, 1, false, c->capacity);
-        if (u->stays) {
-            count(c, u, 1, false, later);
-            count(c, u, 1, true, rate);
-        }
+            count(u, 1, c->capacity);
+        if (!u->stays)
+            continue;
+        count(u, 1, later);
+        for (uint32_t k = 0; k < u->n_load; k++)
+            rate[u->load[k].model] += u->load[k].rate_per_s;
     }
     /* A model without a rate keeps some slice. */
     for (uint32_t m = 0; m < c->n_model; m++)
@@ -146,37 +164,20 @@ static bool is_short(const course *c, uint32_t m)
 static bool can_end(const course *c, const unit *u)
 {
     bool enough = true;
-    count(c, u, -1, false, c->capacity);
-    for (uint32_t i = 0; i < u->n && enough; i++) {
-        const char *const *model;
-        size_t n = weft_family_models(u->at[i]->model, c->arena, &model);
-        for (size_t m = 0; m < n && enough; m++) {
-            const char **at =
-                bsearch(&model[m], c->model, c->n_model, sizeof *c->model, order_names);
-            enough = !is_short(c, (uint32_t)(at - c->model));
-        }
-    }
-    count(c, u, 1, false, c->capacity);
+    count(u, -1, c->capacity);
+    for (uint32_t i = 0; i < u->n_load && enough; i++)
+        enough = !is_short(c, u->load[i].model);
+    count(u, 1, c->capacity);
     return enough;
 }
 
 /* -- Units ------------------------------------------------------------------------------------ */
 
-/* NULL: none, or one that the device table does not have. */
-static const weft_mig_profile *profile_of(const unit *u)
-{
-    const weft_device_type *type = weft_device_type_find(u->at[0]->type);
-    for (size_t i = 0; type && i < type->n_mig; i++)
-        if (strcmp(type->mig[i].name, u->profile) == 0)
-            return &type->mig[i];
-    return NULL;
-}
-
 /* Of a profile that the device table does not have only the first slot is known. */
-static uint32_t mask_at(const weft_mig_profile *profile, int32_t start)
+static uint32_t mask_at(const weft_mig_profile *mig, int32_t start)
 {
-    uint32_t slots = profile ? profile->slots : 1;
-    return start < 0 || start > 31 ? 0 : (uint32_t)((((uint64_t)1 << slots) - 1) << start);
+    static const weft_mig_profile unknown = {.slots = 1};
+    return weft_device_type_mig_slots(mig ? mig : &unknown, start);
 }
 
 /* Placements come in the order of devices: it is the last one, one of the old plan, which come
@@ -242,6 +243,7 @@ static void add_plan(course *c, const weft_plan *plan, bool is_new)
         const weft_placement *p = at[i];
         unit u = {.at = &at[i],
                   .device = find_device(c, p),
+                  .type = weft_device_type_find(p->type),
                   .mig_start = p->mig_start,
                   .copy_of = NONE,
                   .begins = NONE,
@@ -257,7 +259,9 @@ static void add_plan(course *c, const weft_plan *plan, bool is_new)
         weft_slice_name name;
         if (p->mig_start >= 0 && weft_slicename_parse(p->slice, &name))
             memcpy(u.profile, name.profile, sizeof u.profile);
-        u.mig_mask = mask_at(profile_of(&u), p->mig_start);
+        u.mig = weft_device_type_mig(u.type, u.profile);
+        u.mig_mask = mask_at(u.mig, p->mig_start);
+        list_loads(c, &u);
         unit *old = is_new ? find_same(c, &u) : NULL;
         if (old) {
             old->stays = true;
@@ -272,14 +276,12 @@ static void add_plan(course *c, const weft_plan *plan, bool is_new)
 
 static uint64_t memory_of(const unit *u)
 {
-    const weft_mig_profile *profile = profile_of(u);
-    const weft_device_type *type = weft_device_type_find(u->at[0]->type);
-    return profile ? profile->mem_bytes : type ? type->mem_bytes : 0;
+    return u->mig ? u->mig->mem_bytes : u->type ? u->type->mem_bytes : 0;
 }
 
 static bool on_cpu(const unit *u)
 {
-    return weft_device_type_is_cpu(u->at[0]->type);
+    return u->type && u->type->sms == 0;
 }
 
 /* Whether two units of a device share an instance, or the device without MIG. */
@@ -343,7 +345,7 @@ static void end_unit(course *c, unit *u)
 {
     u->state = UNIT_ENDED;
     u->ends = c->step.len;
-    count(c, u, -1, false, c->capacity);
+    count(u, -1, c->capacity);
 }
 
 static uint32_t start_all(course *c)
@@ -355,7 +357,7 @@ static uint32_t start_all(course *c)
             continue;
         u->state = UNIT_RUNS;
         u->begins = c->step.len;
-        count(c, u, 1, false, c->capacity);
+        count(u, 1, c->capacity);
         n++;
     }
     return n;
@@ -380,7 +382,7 @@ static uint32_t make_room(course *c, const unit *of, bool forced)
         unit *v = &c->unit.at[ended.at[i]];
         v->state = UNIT_RUNS;
         v->ends = NONE;
-        count(c, v, 1, false, c->capacity);
+        count(v, 1, c->capacity);
     }
     return 0;
 }
@@ -416,17 +418,17 @@ static bool are_slots_free(const course *c, const unit *copy)
  * no plan uses. */
 static bool find_copy_place(const course *c, unit *copy)
 {
-    const weft_mig_profile *profile = profile_of(copy);
+    const weft_mig_profile *mig = copy->mig;
     for (uint32_t d = 0; d < c->device.len; d++) {
         const device *at = &c->device.at[d];
-        bool empty = at->unit.len == 0, is_kind = !empty || at->mig == (profile != NULL);
-        if (strcmp(at->type, copy->at[0]->type) != 0 || !is_kind || !(empty || profile))
+        bool empty = at->unit.len == 0, is_kind = !empty || at->mig == (mig != NULL);
+        if (strcmp(at->type, copy->at[0]->type) != 0 || !is_kind || !(empty || mig))
             continue;
         copy->device = d;
-        for (int32_t start = profile ? 0 : -1; start < (profile ? 32 : 0); start++) {
+        for (int32_t start = mig ? 0 : -1; start < (mig ? 32 : 0); start++) {
             copy->mig_start = start;
-            copy->mig_mask = mask_at(profile, start);
-            if ((!profile || (profile->starts >> start & 1)) && are_slots_free(c, copy))
+            copy->mig_mask = mask_at(mig, start);
+            if ((!mig || (mig->starts >> start & 1)) && are_slots_free(c, copy))
                 return true;
         }
     }

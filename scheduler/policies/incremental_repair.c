@@ -141,9 +141,9 @@ static bool occupy(change *ch, const edit *e)
     if (!whole) {
         const weft_mig_profile *mig = e->option->spec.mig;
         if (e->start < 0 || e->start > 7 || !(mig->starts & 1u << e->start) ||
-            dev->taken & weft_mig__range(mig, e->start))
+            dev->taken & weft_device_type_mig_slots(mig, e->start))
             return false;
-        dev->taken |= weft_mig__range(mig, e->start);
+        dev->taken |= weft_device_type_mig_slots(mig, e->start);
     }
     dev->whole = whole;
     dev->segments++;

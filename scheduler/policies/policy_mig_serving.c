@@ -237,7 +237,7 @@ static void make_device(server *s, const kind *k, uint32_t (*owner)[8], const we
             int32_t start = weft_pool__mig_start(mig, taken);
             if (start < 0)
                 return;
-            taken |= weft_mig__range(mig, start);
+            taken |= weft_device_type_mig_slots(mig, start);
             uint32_t model = owner[p][j];
             if (model != UINT32_MAX && s->rest[model] > 0 && k->best[model].option[p])
                 put_instance(s, device, start, model, k->best[model].option[p]);

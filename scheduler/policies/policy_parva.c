@@ -156,7 +156,7 @@ static void put_segment(parva *pv, map *m, segment seg)
         WEFT_VEC_PUSH(arena, &m->taken, 0);
         WEFT_VEC_PUSH(arena, &m->head, NONE);
     }
-    m->taken.at[seg.device] |= weft_mig__range(profile_of(pv, seg.profile), seg.start);
+    m->taken.at[seg.device] |= weft_device_type_mig_slots(profile_of(pv, seg.profile), seg.start);
     seg.next = m->head.at[seg.device];
     m->head.at[seg.device] = m->segs.len;
     WEFT_VEC_PUSH(arena, &m->segs, seg);
@@ -418,7 +418,7 @@ static void restore(parva *pv, const weft_plan *previous)
         if (s == NONE || !pv->service[s].kept)
             continue;
         const weft_option *o = find_option(pv, s, p);
-        uint32_t range = weft_mig__range(o->spec.mig, p->mig_start);
+        uint32_t range = weft_device_type_mig_slots(o->spec.mig, p->mig_start);
         segment seg = {.service = s,
                        .profile = (uint32_t)(o->spec.mig - pv->shape.type->mig),
                        .device = p->device,

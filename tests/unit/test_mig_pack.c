@@ -46,7 +46,8 @@ static void visit(const weft_device_type *type, int32_t from, uint32_t taken, we
     bool maximal = true;
     for (size_t p = 0; p < type->n_mig; p++)
         for (int32_t s = 0; s < 8; s++)
-            if (type->mig[p].starts & 1u << s && !(taken & weft_mig__range(&type->mig[p], s)))
+            if (type->mig[p].starts & 1u << s &&
+                !(taken & weft_device_type_mig_slots(&type->mig[p], s)))
                 maximal = false;
     out->sets++;
     if (maximal) {
@@ -59,7 +60,7 @@ static void visit(const weft_device_type *type, int32_t from, uint32_t taken, we
     }
     for (int32_t s = from; s < 8; s++)
         for (size_t p = 0; p < type->n_mig; p++) {
-            uint32_t range = weft_mig__range(&type->mig[p], s);
+            uint32_t range = weft_device_type_mig_slots(&type->mig[p], s);
             if (!(type->mig[p].starts & 1u << s) || taken & range)
                 continue;
             count->of[p]++;
@@ -191,7 +192,7 @@ static void test_mig_pack__places_what_it_counts(void **state)
         for (uint32_t p = 0; p < shape.n; p++)
             for (uint64_t k = 0; k < count[p]; k++) {
                 const weft_mig_place *at = &place[p][k];
-                uint32_t range = weft_mig__range(&type->mig[p], at->start);
+                uint32_t range = weft_device_type_mig_slots(&type->mig[p], at->start);
                 assert_true(at->device < n && at->start >= 0);
                 assert_true(type->mig[p].starts & 1u << at->start);
                 assert_false(used[at->device] & range);
