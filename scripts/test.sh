@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
 # Every test of Weft: installs what is missing, builds with gcc (warnings are errors) and with gcc
 # under AddressSanitizer and UndefinedBehaviorSanitizer, translates all sources with clang (warnings
-# are errors), then runs the tests of the two builds. WEFT_JOBS: how many at a time (default: one per
-# CPU).
+# are errors), then runs the tests. WEFT_JOBS: how many at a time (default: one per CPU).
+#
+#   scripts/test.sh          what says the same of both builds runs in one of them
+#   scripts/test.sh --all    both builds run all of theirs: about three minutes longer on two CPUs
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 jobs=${WEFT_JOBS:-$(nproc)}
+once=(--label-exclude '^sanitized$')
+case "$*" in
+'') ;;
+--all) once=() ;;
+*) echo "usage: scripts/test.sh [--all]" >&2; exit 2 ;;
+esac
 began=$SECONDS
 
 say() { printf '\n== [%4ds] %s\n' $((SECONDS - began)) "$*"; }
@@ -44,13 +52,14 @@ WEFT_JOBS=$jobs bash scripts/clang_check.sh build-ci
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so do
 # lint, which reads sources, recorded numbers of code that unit tests run as well, and tests that run
-# nothing of Weft (release).
+# nothing of Weft (release). Commands, servers and calls that fail (sanitized) run
+# in their build only, but for what measures memory (tests/README.md).
 asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-print_suppressions=0:suppressions=$root/tests/support/lsan.supp}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 run_tests asan --label-exclude '^(slow|bench|lint|regress|release)$'
-run_tests ci
+run_tests ci ${once[@]+"${once[@]}"}
 
 if [ ${#failed[@]} -gt 0 ]; then
     say "FAILED in: ${failed[*]}"

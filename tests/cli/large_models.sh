@@ -1,6 +1,7 @@
 # Compiling takes time and memory in proportion to the model: 100,000 nodes in a chain or side by
 # side, and constants that would grow without bound.
 # Sanitizers reserve terabytes of addresses.
+# ctest label: both (memory is limited)
 (ulimit -v 4000000 && "$WEFT" --version) >out 2>err && ulimit -v 4000000
 compiles() {
     expect 0 timeout 100 "$WEFT" compile "$1" -o large.weft

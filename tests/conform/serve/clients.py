@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: both (users' programs against the build that users run)
 """Programs that others wrote, as their users call them: curl, hey, wrk, h2load, HAProxy in front of HTTP and gRPC, the
 clients of Triton and KServe, plain and over TLS. Each is left out, with a message, where it is not installed; KServe's
 and Triton's from PyPI may lie in a folder of their own (WEFT_CLIENTS)."""

@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: both (memory is measured)
 """Attacks on HTTP/2, frame by frame: floods of control frames, streams that are reset by the client or that make the
 server reset them, header tables, clients that do not read, half-sent requests on every connection. Each is refused or
 survived: memory stays bounded and others are served meanwhile."""

@@ -1,4 +1,5 @@
 # needs: grpc numpy google.protobuf
+# ctest label: both (memory is measured)
 """gRPC beyond one message each way: compressed messages, streams of inferences, reflection, settings of log and traces;
 by grpcio and by single frames, and by Triton's client and grpcio-reflection where they are installed (WEFT_CLIENTS)."""
 import gzip

@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: both (memory is measured)
 """Attacks on the HTTP transport: framing that proxies read in other ways, floods of connections, slow
 clients, lack of descriptors, compressed bodies. Each is refused or survived, and others are served
 meanwhile."""

@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: slow (without sanitizers: it measures memory)
 """What clients make the server hold: answers that they do not read, over HTTP and gRPC, and JSON that becomes larger as
 tensors. All of it counts, so that memory is bounded, and small requests of others are answered meanwhile."""
 import json

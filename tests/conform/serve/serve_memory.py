@@ -1,4 +1,5 @@
 # needs: numpy
+# ctest label: slow (without sanitizers: it limits memory)
 """Workers with a memory limit: a request that needs more gets an error that tells the limit, the worker and the others go
 on; a limit too small for the models ends the server with that cause."""
 import json
