@@ -88,6 +88,7 @@ typedef struct weft_reconcile_options {
     const char *const *running;
     size_t n_running;
     const char *lost; /* a node that failed: nothing starts there; NULL: none */
+    bool roll;        /* the bundle is another: workers that stay start again with it */
     double move_s;    /* to start a worker, for the price of a move */
     bool dip;         /* if there is no other way, capacity falls below what is needed */
 } weft_reconcile_options;
@@ -105,6 +106,8 @@ typedef struct weft_reconcile_worker {
 typedef struct weft_reconcile_stage {
     const weft_reconcile_worker *start, *stop;
     uint32_t n_start, n_stop;
+    bool rolls; /* Kubernetes: the workers of one group start again, the cluster says in which order
+                 */
     const struct weft_plan *plan;
 } weft_reconcile_stage;
 

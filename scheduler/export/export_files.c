@@ -60,29 +60,31 @@ void weft_export__add_devices(export_ctx *ctx, const export_node *node, const ch
     weft_buf buf = {0};
     if (node->kind != WEFT_SLICE_MIG)
         return;
-    weft_buf_printf(
-        &buf,
-        "#!/bin/sh\n"
-        "# Finds the MIG instance of each worker of %s and writes it to\n"
-        "# %s/devices/WORKER.env (or the folder that the first argument names).\n"
-        "set -eu\n"
-        "dir=${1:-%s/devices}\n"
-        "mkdir -p \"$dir\"\n"
-        "list=$(nvidia-smi -L)\n"
-        "# worker NAME GPU PROFILE NUMBER\n"
-        "worker() {\n"
-        "    uuid=$(printf '%%s\\n' \"$list\" | awk -v gpu=\"$2\" -v profile=\"$3\" "
-        "-v nth=\"$4\" '\n"
-        "        /^GPU / { at = $2; sub(\":\", \"\", at); n = 0 }\n"
-        "        at == gpu && $1 == \"MIG\" && $2 == profile && n++ == nth {\n"
-        "            sub(/.*UUID: /, \"\"); sub(/[)].*/, \"\"); print }')\n"
-        "    [ -n \"$uuid\" ] || { echo \"GPU $2 has no instance $4 of $3\" >&2; exit 1; }\n"
-        "    printf 'CUDA_VISIBLE_DEVICES=%%s\\n' \"$uuid\" >\"$dir/$1.env\"\n"
-        "}\n",
-        node->name, ctx->o.config, ctx->o.config);
+    weft_buf_printf(&buf,
+                    "#!/bin/sh\n"
+                    "# Finds the MIG instance of each worker of %s and writes it to\n"
+                    "# %s/devices/WORKER.env (or the folder that the first argument names).\n"
+                    "set -eu\n"
+                    "dir=${1:-%s/devices}\n"
+                    "mkdir -p \"$dir\"\n"
+                    "list=$(nvidia-smi -L)\n"
+                    "missing=0\n"
+                    "# worker NAME GPU PROFILE NUMBER\n"
+                    "worker() {\n"
+                    "    uuid=$(printf '%%s\\n' \"$list\" | awk -v gpu=\"$2\" -v profile=\"$3\" "
+                    "-v nth=\"$4\" '\n"
+                    "        /^GPU / { at = $2; sub(\":\", \"\", at); n = 0 }\n"
+                    "        at == gpu && $1 == \"MIG\" && $2 == profile && n++ == nth {\n"
+                    "            sub(/.*UUID: /, \"\"); sub(/[)].*/, \"\"); print }')\n"
+                    "    [ -n \"$uuid\" ] || { echo \"GPU $2 has no instance $4 of $3\" >&2; "
+                    "missing=1; return; }\n"
+                    "    printf 'CUDA_VISIBLE_DEVICES=%%s\\n' \"$uuid\" >\"$dir/$1.env\"\n"
+                    "}\n",
+                    node->name, ctx->o.config, ctx->o.config);
     for (uint32_t i = node->first; i < node->first + node->n; i++)
         weft_buf_printf(&buf, "worker %s %u %s %u\n", ctx->worker[i].name, ctx->worker[i].gpu,
                         ctx->worker[i].slice, ctx->worker[i].nth);
+    weft_buf_puts(&buf, "exit $missing\n");
     weft_export__add(ctx, path, buf.at ? buf.at : "", true);
     weft_buf_finish(&buf);
 }

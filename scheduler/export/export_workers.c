@@ -221,7 +221,8 @@ static weft_err make_workers(export_ctx *ctx)
         if (same && strcmp(last->at[last->n - 1]->slice, p->slice) != 0)
             return weft_export__fail(ctx, p->model,
                                      "its slice id is used for two slices:", p->slice);
-        bool joins = same || (same_device && one.kind == WEFT_SLICE_CORES);
+        bool joins = same || (same_device && one.kind == WEFT_SLICE_CORES &&
+                              same_text(last->where.worker, p->where.worker));
         if (!joins) {
             one.at = &at[i];
             one.where = p->where;

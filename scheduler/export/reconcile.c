@@ -22,8 +22,10 @@ static weft_err fill_change(change *c, const weft_plan *from, const weft_plan *t
 {
     WEFT_TRY(weft_change__begin(c, located, &out->n_least));
     for (uint32_t i = 0; i < c->unit.len; i++)
-        out->n_kept += c->unit.at[i].stays && c->unit.at[i].state == CHANGE_RUNS;
+        out->n_kept += !c->o->roll && c->unit.at[i].stays && c->unit.at[i].state == CHANGE_RUNS;
     WEFT_TRY(weft_change__order(c));
+    if (c->o->roll && !c->restarts)
+        WEFT_TRY(weft_change__roll_groups(c));
     static const weft_problem none = {0};
     const weft_problem *problem = c->o->problem ? c->o->problem : &none;
     out->unit = weft_plan__unit(from, to, problem);
@@ -113,6 +115,7 @@ weft_err weft_reconcile(const weft_plan *from, const weft_plan *to,
     memcpy(located->at, to->at, to->n * sizeof *to->at);
     c.from = old;
     c.to = new;
+    c.restarts = options->roll && !weft_change__counts(options->engine);
     WEFT_TRY(check_lost(&c));
     WEFT_TRY(fill_change(&c, from, to, located->at, &r));
     WEFT_TRY(check_running(&c));

@@ -131,8 +131,25 @@ static void call_systemd(writer *w, const char *verb, const weft_reconcile_worke
                         address_of(w, worker[i].node), verb, worker[i].name);
 }
 
+/* Workers look up their MIG instances by name; one that is not there ends the start that needs it.
+ */
+static void find_instances(writer *w, const weft_reconcile_stage *s)
+{
+    weft_map *seen = weft_map_create(w->c->arena);
+    for (uint32_t i = 0; i < s->n_start; i++) {
+        const char *node = s->start[i].node;
+        uint64_t key = weft_hash64(node, strlen(node), 0);
+        if (s->start[i].at[0]->mig_start < 0 || weft_map_get(seen, key, &(uint64_t){0}))
+            continue;
+        weft_map_put(seen, key, 1);
+        weft_buf_printf(&w->buf, "ssh root@%s sh -s <\"$here/systemd/%s/devices.sh\" || true\n",
+                        address_of(w, node), node);
+    }
+}
+
 static void start_systemd(writer *w, const weft_reconcile_stage *s)
 {
+    find_instances(w, s);
     call_systemd(w, "start", s->start, s->n_start);
 }
 
@@ -217,6 +234,16 @@ static void stop_kubernetes(writer *w, const weft_reconcile_stage *s)
     scale(w, s->stop, s->n_stop, false);
 }
 
+/* A Deployment replaces its pods by its own strategy, which the order has allowed for. */
+static void roll_kubernetes(writer *w, const weft_reconcile_stage *s)
+{
+    weft_buf_printf(&w->buf,
+                    "kubectl apply -f \"$here/kubernetes/device-plugin/deployments.yaml\" "
+                    "-l weft/group=%s\n"
+                    "kubectl rollout status deployment/%s --timeout=%us\n",
+                    s->start[0].group, s->start[0].group, 600 * s->n_start);
+}
+
 static void front_gateway(writer *w, size_t stage)
 {
     weft_buf_printf(&w->buf, "kubectl apply -f \"$here/front-%zu/routes.yaml\"\n", stage);
@@ -252,6 +279,11 @@ static const engine engines[] = {
     {"systemd", "haproxy", begin_systemd, start_systemd, front_socket, stop_systemd, NULL},
 };
 
+bool weft_change__counts(const weft_exporter *exporter)
+{
+    return exporter && strcmp(exporter->name, "kubernetes") == 0;
+}
+
 static const engine *find_engine(const char *name)
 {
     for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++)
@@ -277,6 +309,10 @@ static weft_err write_stages(writer *w, const engine *e, const weft_exporter *fr
         const weft_reconcile_stage *s = &w->r->stage[k];
         weft_buf_printf(&w->buf, "echo 'reconcile: stage %zu of %zu: %u start, %u end' >&2\n",
                         k + 1, w->r->n_stage, s->n_start, s->n_stop);
+        if (s->rolls) {
+            roll_kubernetes(w, s);
+            continue;
+        }
         write_instances(w, s);
         e->start(w, s);
         if (front) {
@@ -301,7 +337,7 @@ weft_err weft_change__commands(change *c, weft_reconciliation *r)
         return weft_diag_error(c->diag, WEFT_ERR_INPUT, (weft_where){.item = front->name},
                                "is no front of %s; %s is", e->name, e->front);
     const weft_plan *plan =
-        strcmp(e->name, "kubernetes") == 0 ? r->plan : weft_change__plan(c, is_exported);
+        weft_change__counts(c->o->engine) ? r->plan : weft_change__plan(c, is_exported);
     WEFT_TRY(add_export(&w, c->o->engine, plan, e->name));
     weft_buf_puts(&w.buf, "#!/bin/sh\nset -eu\nhere=$(cd \"$(dirname \"$0\")\" && pwd)\n");
     if (r->n_stage > 0)

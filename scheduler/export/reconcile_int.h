@@ -24,7 +24,7 @@ typedef struct change_unit {
     uint32_t n_part;
     uint32_t mig_mask;
     uint32_t copy_of; /* UINT32_MAX: it is no copy */
-    bool stays;       /* it is in the new plan */
+    bool stays;       /* it is in the new plan, and has its bundle */
     change_state state;
 } change_unit;
 
@@ -55,6 +55,7 @@ typedef struct change {
     weft_arena *arena;
     weft_diag *diag;
     const export_ctx *from, *to;
+    bool restarts; /* with the bundle of a new plan, all workers are others */
     const char **model;
     uint32_t n_model;
     double *capacity, *needed; /* by model: of what runs; what it must not fall below */
@@ -87,6 +88,12 @@ weft_plan *weft_change__plan(change *c, bool (*takes)(const change_unit *u));
 /* Fills the stages and the dips. INFEASIBLE: capacity would fall below what is needed. */
 weft_err weft_change__order(change *c);
 
+/* Adds the stages in which the groups that both plans have get a new bundle, one after another.
+ * INFEASIBLE: a group has no room for one more worker, or with `in_place` cannot do without one. */
+weft_err weft_change__roll_groups(change *c);
+
+/* Whether the engine counts workers by group, and not each by its name. */
+bool weft_change__counts(const weft_exporter *exporter);
 /* The files that the stages need, and their commands as a script. */
 weft_err weft_change__commands(change *c, weft_reconciliation *r);
 

@@ -259,6 +259,59 @@ static void note_dips(change *c)
         }
 }
 
+/* -- New bundles of groups --------------------------------------------------------------------- */
+
+/* The workers of a group of both plans; empty: the old one does not have it. */
+static units list_group(const change *c, const export_group *group)
+{
+    units list = {0};
+    bool old = false;
+    for (uint32_t i = 0; i < c->from->n_group && !old; i++)
+        old = strcmp(c->from->group[i].name, group->name) == 0;
+    for (uint32_t i = 0; i < c->unit.len && old; i++)
+        if (c->unit.at[i].stays && strcmp(c->unit.at[i].group, group->name) == 0)
+            WEFT_VEC_PUSH(c->arena, &list, i);
+    return list;
+}
+
+static weft_err allow_roll(change *c, const char *group, const units *list)
+{
+    const change_unit *u = &c->unit.at[list->at[0]], one_more = *u;
+    bool in_place = c->to->o.in_place;
+    if (in_place ? can_end(c, u) : find_copy_place(c, &one_more) != NONE)
+        return WEFT_ERR_OK;
+    if (!in_place)
+        return weft_diag_error(
+            c->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = group},
+            "no %s in the fleet has room for one more worker of this group, which a new bundle "
+            "needs; one more would have it, or --rollout in-place ends a worker first",
+            u->worker->type);
+    if (!c->o->dip)
+        return weft_diag_error(
+            c->diag, WEFT_ERR_INFEASIBLE, (weft_where){.item = group},
+            "no worker of this group can end first without less capacity than needed; "
+            "--rollout surge starts one before, on a %s that has room",
+            u->worker->type);
+    count(c, u, -1);
+    note_dips(c);
+    count(c, u, 1);
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_change__roll_groups(change *c)
+{
+    for (uint32_t g = 0; g < c->to->n_group; g++) {
+        const char *group = c->to->group[g].name;
+        const units list = list_group(c, &c->to->group[g]);
+        if (list.len == 0)
+            continue;
+        WEFT_TRY(allow_roll(c, group, &list));
+        add_stage(c, &list, &list);
+        c->stage.at[c->stage.len - 1].rolls = true;
+    }
+    return WEFT_ERR_OK;
+}
+
 /* -- The order --------------------------------------------------------------------------------- */
 
 static weft_err refuse(change *c, uint32_t waits)

@@ -5,7 +5,8 @@
  * states these. A worker that both plans have on a device stays, with its name, port and part of
  * the plan: new rates alone change the front only. The other workers of the new plan get names and
  * ports that nothing has, so that old and new ones can run side by side. All of this is written
- * into the new plan as locations; the export of that plan has the same workers again. */
+ * into the new plan as locations; the export of that plan has the same workers again. With a new
+ * bundle (`restarts`) a worker that would stay is one of these others, in the same slice. */
 #include "scheduler/export/reconcile_int.h"
 
 #include "base/hash.h"
@@ -309,7 +310,9 @@ weft_plan *weft_change__plan(change *c, bool (*takes)(const change_unit *u))
             *p = *u->worker->at[k];
             p->device = u->place;
             p->where = u->where;
-            if (u->worker->kind != WEFT_SLICE_CORES) /* a slice each */
+            if (u->worker->kind == WEFT_SLICE_CORES) /* all its slices are one worker */
+                p->slice_id += i * WEFT_FLEET_CORES_MAX;
+            else
                 p->slice_id = i;
         }
     }
@@ -506,7 +509,7 @@ static void add_arranged(change *c, const arrangement *a, weft_placement *locate
     for (uint32_t i = 0; i < a->n; i++) {
         const export_worker *w = copy_worker(c, &a->worker[i], a->start[i], located);
         uint32_t same = a->same[i];
-        if (same != NONE) {
+        if (same != NONE && !c->restarts) {
             change_unit *u = &c->unit.at[same];
             u->stays = true;
             u->state = u->state == CHANGE_RUNS ? CHANGE_RUNS : CHANGE_WAITS;
@@ -569,7 +572,8 @@ static void find_needs(change *c)
                        (rate[m] > 0 ? 1 : 1e-6);
 }
 
-/* Workers that start at least: of each group those that the new plan has more of than run. */
+/* Workers that start at least: of each group those that the new plan has more of than run with its
+ * bundle. */
 static uint32_t count_least(const change *c)
 {
     weft_map *more = weft_map_create(c->arena);
@@ -579,7 +583,7 @@ static uint32_t count_least(const change *c)
         uint64_t key = hash_name(u->group, 0), n = 1u << 30;
         (void)weft_map_get(more, key, &n);
         n += u->stays;
-        n -= u->state == CHANGE_RUNS;
+        n -= u->state == CHANGE_RUNS && !c->o->roll;
         weft_map_put(more, key, n);
     }
     for (uint32_t i = 0; i < weft_map_len(more); i++) {

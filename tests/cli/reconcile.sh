@@ -24,7 +24,7 @@ for job in slurm/slurm/jobs/*; do
 done
 # The commands, run: doubles note what they are asked, and let workers be ready and gone.
 mkdir double
-for program in sbatch scancel squeue kubectl systemctl scp socat; do
+for program in sbatch scancel squeue kubectl systemctl scp ssh socat; do
     printf '#!/bin/sh\necho "%s $*" >>"%s/calls"\n' $program "$PWD" >double/$program
 done
 cat >>double/sbatch <<END
@@ -60,6 +60,7 @@ cp before jobs
 has err "does not end"
 cp squeue.kept double/squeue
 # A command that fails ends the script.
+cp double/sbatch sbatch.kept
 printf '#!/bin/sh\nexit 1\n' >double/sbatch
 (export PATH="$PWD/double:$PATH"; expect 1 "$WEFT" reconcile --from plan.json --plan new.json --engine slurm -o failed --apply) || exit 1
 has err "a command failed"
@@ -85,6 +86,37 @@ for group in $(sed -n 's/^kubectl scale deployment.\([^ ]*\) .*/\1/p' calls | so
         kubernetes/kubernetes/device-plugin/deployments.yaml)
     [ "$last" = "${want:-0}" ] || die "$group: $last replicas, the plan has ${want:-0}"
 done
+# A new bundle for the same plan: every worker starts again, as another one, and the old ones end.
+ls first/jobs | sed 's/\(.*\)\.sh/weft \1 n1 80 81/' >jobs
+cp sbatch.kept double/sbatch
+roll=(--from plan.json --plan plan.json --fleet wide.yaml --roll --bundle /srv/weft/two.weft)
+sed -E 's/count: [0-9]+/count: 9/' fleet.yaml >wide.yaml
+(export PATH="$PWD/double:$PATH" WEFT_WAIT_S=5
+    expect 0 "$WEFT" reconcile "${roll[@]}" --engine slurm -o rolled --apply) || exit 1
+[ "$(wc -l <jobs)" = "$(wc -l <first.names)" ] || die "other workers run: $(shown jobs)"
+sed 's/weft \([^ ]*\) .*/\1.sh/' jobs | grep -qxFf first.names && die "runs with the old bundle: $(shown jobs)"
+for job in rolled/slurm/jobs/*; do has "$job" /srv/weft/two.weft; done
+expect 0 "$WEFT" reconcile --from rolled/plan.json --plan plan.json --engine slurm -o again
+has out " 0 start "
+: >calls
+(export PATH="$PWD/double:$PATH"; expect 0 "$WEFT" reconcile "${roll[@]}" --engine systemd -o rolled-systemd --apply) || exit 1
+grep -q '^ssh root@.* sh -s' calls || die "instances are not looked up: $(shown calls)"
+[ "$(grep -c 'systemctl .* start ' calls)" = "$(grep -c 'systemctl .* stop ' calls)" ] || die "$(shown calls)"
+# On Kubernetes group by group, each until its pods are replaced; no replicas change.
+: >calls
+(export PATH="$PWD/double:$PATH"; expect 0 "$WEFT" reconcile "${roll[@]}" --engine kubernetes -o rolled-pods --apply) || exit 1
+awk '/^kubectl apply -f/ { n++ } /^kubectl rollout status/ { r++; if (r != n) exit 1 } END { exit !(n && n == r) }' calls ||
+    die "order: $(shown calls)"
+[ "$(grep -c 'rollout status' calls)" = "$(grep -c 'kind: Deployment' rolled-pods/kubernetes/device-plugin/deployments.yaml)" ] ||
+    die "not all groups: $(shown calls)"
+! grep -q 'kubectl scale' calls || die "$(shown calls)"
+# Without room the roll is refused, and with too few workers in place, too.
+expect 3 "$WEFT" reconcile --from plan.json --plan plan.json --roll --engine kubernetes -o bad
+has err "--rollout in-place ends a worker first"
+expect 3 "$WEFT" reconcile "${roll[@]}" --engine kubernetes --rollout in-place -o bad
+has err "--rollout surge starts one before"
+expect 0 "$WEFT" reconcile "${roll[@]}" --engine kubernetes --rollout in-place --allow-dip -o dips
+has out "falls to"
 # Workers that do not run are started; unknown engines and fronts are refused.
 sed 1d first.names | sed 's/\.sh//' >running
 expect 0 "$WEFT" reconcile --from plan.json --plan plan.json --engine slurm -o missing --running running

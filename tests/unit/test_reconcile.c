@@ -17,7 +17,7 @@
 #include "tests/support/rand.h"
 #include "tests/support/scene.h"
 
-enum { MODELS = 9, WORKERS_MAX = 256 };
+enum { MODELS = 9, WORKERS_MAX = 256, FLEET = 30 /* devices of each type */ };
 
 /* -- The checker ------------------------------------------------------------------------------- */
 
@@ -206,8 +206,9 @@ typedef struct totals {
 } totals;
 
 static void check_change(const weft_plan *from, const weft_plan *to, const weft_reconciliation *r,
-                         const weft_problem *problem, bool dips)
+                         const weft_problem *problem, const weft_reconcile_options *o)
 {
+    bool dips = o->dip;
     static running now, first, last;
     double needed[MODELS], least[MODELS];
     take_plan(&now, from);
@@ -240,7 +241,10 @@ static void check_change(const weft_plan *from, const weft_plan *to, const weft_
     assert_int_equal(below, r->n_dip > 0);
     assert_true(dips || !below);
     check_same(&now, r->plan);
-    assert_int_equal(count_missing(&first, &last), r->n_least);
+    assert_int_equal(o->roll ? last.n : count_missing(&first, &last), r->n_least);
+    for (uint32_t i = 0; i < first.n && o->roll; i++) /* old and new ones can be told apart */
+        assert_false(has_worker(&last, first.worker[i].name));
+    assert_int_equal(o->roll ? r->n_kept : 0, 0);
     assert_true(r->n_start >= r->n_least + r->n_temporary);
     assert_int_equal(r->n_start - r->n_temporary + r->n_kept, last.n);
     assert_int_equal(weft_plan_check(r->plan, problem, diag), WEFT_ERR_OK);
@@ -276,8 +280,8 @@ static void make_scene(scene *sc)
         scene_add_model(sc, NULL, rand_range(60000, 300000), 0);
         add_points(sc, m, m % 3 != 0);
     }
-    scene_add_device(sc, (weft_fleet_device){.type = "h100", .count = 30, .mig = true});
-    scene_add_device(sc, (weft_fleet_device){.type = "a100-80", .count = 30, .mps = true});
+    scene_add_device(sc, (weft_fleet_device){.type = "h100", .count = FLEET, .mig = true});
+    scene_add_device(sc, (weft_fleet_device){.type = "a100-80", .count = FLEET, .mps = true});
 }
 
 static uint32_t devices_of(const weft_plan *plan, const char *type)
@@ -298,8 +302,16 @@ static void random_rates(scene *sc)
         sc->demand[m].rate_per_s = floor(exp(rand_range(log(5), log(900))));
 }
 
+static void print_totals(const char *what, uint32_t more, const totals *t)
+{
+    print_message("%s%u spare: %u pairs, %u refused, %u starts (at least %u, %u pairs above), %u "
+                  "copies, %u stages\n",
+                  what, more, t->pairs, t->refused, t->starts, t->least, t->gaps, t->temporary,
+                  t->stages);
+}
+
 static void reconcile_pair(scene *sc, const weft_plan *from, const weft_plan *to, uint32_t more,
-                           totals *t)
+                           bool roll, totals *t)
 {
     static const weft_export_options how = {.gpus_per_node = 4};
     weft_reconcile_options o = {.how = how, .problem = &sc->problem, .move_s = 30};
@@ -312,6 +324,7 @@ static void reconcile_pair(scene *sc, const weft_plan *from, const weft_plan *to
         sc->device[d].count = (a > b ? a : b) + more;
         sc->device[d].count += sc->device[d].count == 0;
     }
+    o.roll = roll;
     weft_err err = weft_reconcile(same.plan, to, &o, arena, diag, &r);
     t->pairs++;
     if (err == WEFT_ERR_INFEASIBLE) {
@@ -321,7 +334,7 @@ static void reconcile_pair(scene *sc, const weft_plan *from, const weft_plan *to
         assert_true(r.n_dip > 0);
     }
     assert_int_equal(err, WEFT_ERR_OK);
-    check_change(same.plan, to, &r, &sc->problem, o.dip);
+    check_change(same.plan, to, &r, &sc->problem, &o);
     t->starts += r.n_start - r.n_temporary;
     t->least += r.n_least;
     t->temporary += r.n_temporary;
@@ -346,11 +359,35 @@ static void test_reconcile__never_below_what_is_needed(void **state)
             sc->problem.previous = round % 4 < 2 ? &from : NULL;
             make_plan(policies[round % 2], NULL, &sc->problem, arena, &to);
             sc->problem.previous = NULL;
-            reconcile_pair(sc, &from, &to, more, &t);
+            reconcile_pair(sc, &from, &to, more, false, &t);
         }
-        print_message("%u spare: %u pairs, %u refused, %u starts (at least %u, %u pairs above), %u "
-                      "copies, %u stages\n",
-                      more, t.pairs, t.refused, t.starts, t.least, t.gaps, t.temporary, t.stages);
+        print_totals("", more, &t);
+    }
+    free(sc);
+}
+
+/* The same with a new bundle, with which every worker starts again, to the same plan and to others.
+ */
+static void test_reconcile__a_new_bundle_reaches_all(void **state)
+{
+    scene *sc = malloc(sizeof *sc);
+    (void)state;
+    for (uint32_t more = 0; more < 3; more++) {
+        totals t = {0}, other = {0};
+        for (int round = 0; round < RAND_ROUNDS(50); round++) {
+            weft_plan from, to;
+            seed = (uint64_t)(9000 + round);
+            make_scene(sc);
+            random_rates(sc);
+            make_plan("bestfit", NULL, &sc->problem, arena, &from);
+            reconcile_pair(sc, &from, &from, more, true, &t);
+            random_rates(sc);
+            sc->device[0].count = sc->device[1].count = FLEET;
+            make_plan("bestfit", NULL, &sc->problem, arena, &to);
+            reconcile_pair(sc, &from, &to, more, true, &other);
+        }
+        print_totals("new bundle, ", more, &t);
+        print_totals("new bundle and plan, ", more, &other);
     }
     free(sc);
 }
@@ -359,6 +396,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reconcile__never_below_what_is_needed, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_reconcile__a_new_bundle_reaches_all, set_up,
                                         tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ typedef struct options {
     const weft_exporter *engine, *front;
     weft_tool_export export;
     double move_s;
-    bool dip, apply, json;
+    bool dip, roll, apply, json;
 } options;
 
 /* Both plans and what they are reconciled by. */
@@ -221,8 +221,13 @@ static void print_text(const options *o, const inputs *in, const weft_reconcilia
         print_lost(in);
     for (size_t k = 0; k < r->n_stage; k++) {
         printf("stage %zu\n", k + 1);
-        print_list("start", r->stage[k].start, r->stage[k].n_start);
-        print_list("end", r->stage[k].stop, r->stage[k].n_stop);
+        if (r->stage[k].rolls) {
+            printf("  new pods for the %u of %s\n", r->stage[k].n_start,
+                   r->stage[k].start[0].group);
+        } else {
+            print_list("start", r->stage[k].start, r->stage[k].n_start);
+            print_list("end", r->stage[k].stop, r->stage[k].n_stop);
+        }
         for (size_t i = 0; i < r->n_dip; i++)
             if (r->dip[i].stage == k)
                 printf("  %s falls to %.6g/s, needed are %.6g/s\n", r->dip[i].model,
@@ -251,9 +256,9 @@ static weft_err print_json(const weft_reconciliation *r)
     json_t *stages = json_array(), *dips = json_array();
     for (size_t k = 0; k < r->n_stage; k++) {
         const weft_reconcile_stage *s = &r->stage[k];
-        json_array_append_new(stages, json_pack("{s:o, s:o}", "start",
-                                                workers_to_json(s->start, s->n_start), "stop",
-                                                workers_to_json(s->stop, s->n_stop)));
+        json_array_append_new(
+            stages, json_pack("{s:o, s:o, s:b}", "start", workers_to_json(s->start, s->n_start),
+                              "stop", workers_to_json(s->stop, s->n_stop), "rolls", (int)s->rolls));
     }
     for (size_t i = 0; i < r->n_dip; i++)
         json_array_append_new(dips, json_pack("{s:s, s:i, s:f, s:f}", "model", r->dip[i].model,
@@ -317,7 +322,8 @@ static weft_err run_options(options *o, weft_arena *arena, weft_diag *diag)
                                   .front = o->front,
                                   .move_s = o->move_s,
                                   .lost = o->lost,
-                                  .dip = o->dip};
+                                  .dip = o->dip,
+                                  .roll = o->roll};
     if (o->running)
         WEFT_TRY(read_running(o->running, arena, diag, &how));
     WEFT_TRY(weft_reconcile(&in->rest, &in->to, &how, arena, diag, &r));

@@ -54,7 +54,7 @@ def write_plan(path, rates):
 
 def run(*command, code=0, **more):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, **more)
-    assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
+    assert done.returncode == code, (command, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout
 
 

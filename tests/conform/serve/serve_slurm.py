@@ -2,7 +2,7 @@
 # ctest label: slow (programs of others take the time)
 """A plan exported to a real Slurm (slurmctld and four slurmd on this machine, munge) and to HAProxy, which finds the
 workers by what their jobs publish: loads are the plan's, and no request is lost when a worker is killed, a node
-drained, a job requeued or ended, nor when `weft reconcile` brings another plan. Needs root. --seconds N: longer loads; --long: also a drained
+drained, a job requeued or ended, nor when `weft reconcile` brings another plan, and then another bundle. Needs root. --seconds N: longer loads; --long: also a drained
 node, a requeued job and one that is ended and submitted again."""
 import argparse
 import contextlib
@@ -131,6 +131,21 @@ def check_load(plan, rates, what):
     table.extend(compare([answered(*w) for w in workers], rates, before, what))
 
 
+reconciled = {}
+
+
+def reconcile(old, new, folder, *more):
+    """Runs the change; returns the names of the workers, which must be those of the new plan."""
+    print(run(WEFT, "reconcile", "--from", old, "--plan", new, "--fleet", "fleet.yaml", "--engine", "slurm", "--front", "haproxy",
+              "-o", folder, "--config", f"{HERE}/{folder}/slurm", *WORKERS, *FRONT, *more))
+    run("sh", f"{folder}/apply.sh")
+    run(WEFT, "export", f"{folder}/plan.json", "--to", "slurm", "-o", f"after-{folder}")
+    now = {name for name, (_, state, _) in jobs().items() if state == "R"}
+    assert now == {name.removesuffix(".sh") for name in os.listdir(f"after-{folder}/jobs")} and len(now) == 3, now
+    reconciled[folder] = now
+    return now
+
+
 table = ["phase,worker,plan_share,requests,share,ratio"]
 front = follower = None
 compile_twelve()
@@ -190,12 +205,12 @@ try:
     write_plan("two.json", changed)
     with open("fleet.yaml", "w") as f:
         f.write("devices:\n  - {type: cpu, count: 5, cores: 1, slices: [1]}\n")
-    print(run(WEFT, "reconcile", "--from", "one.json", "--plan", "two.json", "--fleet", "fleet.yaml", "--engine", "slurm",
-              "--front", "haproxy", "-o", "change", "--config", f"{HERE}/change/slurm", *WORKERS, *FRONT))
-    run("sh", "change/apply.sh")
-    run(WEFT, "export", "change/plan.json", "--to", "slurm", "-o", "after")
-    now = {name for name, (_, state, _) in jobs().items() if state == "R"}
-    assert now == {name.removesuffix(".sh") for name in os.listdir("after/jobs")} and len(now) == 3, now
+    reconcile("one.json", "two.json", "change")
+    # The same plan with another bundle: every worker is another one.
+    os.link("models.weft", "two.weft")
+    WORKERS[WORKERS.index(f"{HERE}/models.weft")] = f"{HERE}/two.weft"
+    assert not reconcile("change/plan.json", "change/plan.json", "roll", "--roll") & reconciled["change"]
+    assert f"{HERE}/models.weft" not in run("ps", "-eo", "args"), "a worker has the old bundle"
     print(load.finish(), "answered over HTTP meanwhile;", calls.finish() if calls else "no", "over gRPC")
     # What runs has the load of the new plan.
     before = {name: answered(*at) for name, at in addresses().items()}
