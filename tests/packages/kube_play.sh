@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs what `weft export --to kubernetes` writes on `podman kube play`, from the image of packaging/Containerfile (image.sh):
-# the rendered Deployment and ConfigMap of a CPU plan, unchanged but for the network of the host, as there is no cluster's; the
-# claim is a volume with the bundle. The pod answers, and drains at its end.
+# the rendered Deployment and ConfigMaps of a plan on two CPUs behind HAProxy, each replica a pod; the claim is a volume with
+# the bundles. Of the manifests name and ports of the second replica differ, as both use the network of the host; there is no
+# cluster's. Under load one replica after the other goes to another bundle, as a Deployment does it in place.
 #
 # usage: kube_play.sh FOLDER     with the packages (scripts/deb.sh FOLDER)
 set -euo pipefail
-for tool in podman kubectl runc conmon; do
+export PATH=$PATH:/usr/sbin
+for tool in podman kubectl runc conmon catatonit haproxy socat; do
     command -v $tool >/dev/null || { printf 'skipped: no %s\n' $tool; exit 77; }
 done
 . "$(dirname "${BASH_SOURCE[0]}")/image.sh"
@@ -19,53 +21,116 @@ events_logger = "file"
 runtime = "runc"
 END
 pod() { CONTAINERS_CONF=$box/containers.conf podman --root "$box/store" --runroot "$box/run" --storage-driver vfs "$@"; }
+front=
 end_test() {
+    [ -z "$front" ] || kill "$front" 2>/dev/null || true
     pod pod rm --all --force >/dev/null 2>&1 || true
     pod volume rm --all --force >/dev/null 2>&1 || true
 }
-
+weft=$(realpath "${WEFT:-$(command -v weft)}")
 cd "$box"
-weft=${WEFT:-weft}
-port=$(python3 -c 'import socket
-s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1] // 10 * 10)')
-"$weft" compile -q "$root/examples/digits.yaml" -o models.weft
-"$weft" plan -q "$root/examples/digits.yaml" --fleet "$root/examples/fleet.yaml" --bundle models.weft -o plan.json
-"$weft" export plan.json --to kubernetes -o k8s --image localhost/weft --bundle /srv/weft/models.weft --port "$port" >files
-kubectl kustomize k8s/device-plugin >all.yaml
-python3 - "$port" <<'PY'
-import sys, yaml
 
-kept, claims = [], set()
-for one in yaml.safe_load_all(open("all.yaml")):
-    if one["kind"] == "ConfigMap":
-        kept.append(one)
-    if one["kind"] == "Deployment":
-        spec = one["spec"]["template"]["spec"]
-        spec["hostNetwork"] = True
-        for container in spec["containers"]:
-            container.pop("ports", None)  # the host's: none is published
-        claims |= {v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v}
-        one["spec"]["replicas"] = 1
-        kept.append(one)
-assert sum(k["kind"] == "Deployment" for k in kept) == 1 and len(claims) == 1, (kept, claims)
-yaml.safe_dump_all(kept, open("play.yaml", "w"))
-open("claim", "w").write(claims.pop())
-PY
-pod volume create "$(cat claim)" >/dev/null
-cp models.weft "$(pod volume inspect "$(cat claim)" --format '{{.Mountpoint}}')"
-pod kube play --build=false play.yaml >played 2>&1 || { cat played; exit 1; }
-name=$(pod ps --filter status=running --format '{{.Names}} {{.Image}}' | awk '/localhost\/weft/ { print $1 }')
-[ -n "$name" ] || { pod ps --all; exit 1; }
-answer() { curl -sf "http://127.0.0.1:$port/v2/$1" "${@:2}"; }
-for _ in $(seq 600); do
-    answer health/ready >/dev/null && break
-    sleep 0.1
+# A plan with half of the rate on each of two CPUs, and two bundles whose models answer differently.
+for model in cnn attn; do
+    printf 'models:\n  - {name: digits, file: %s/examples/digits_%s.onnx, slo: 100ms, rate: 100/s}\n' "$root" $model >$model.yaml
+    "$weft" compile -q $model.yaml -o $model.weft
 done
+"$weft" plan -q cnn.yaml --fleet "$root/examples/fleet.yaml" --bundle cnn.weft -o plan.json
+port=$(python3 - <<'PY'
+import copy, json, socket
+
+plan = json.load(open("plan.json"))
+one, = plan["placements"]
+one["rate_per_s"] /= 2
+plan["placements"].append({**copy.deepcopy(one), "device": one["device"] + 1})
+json.dump(plan, open("plan.json", "w"))
+free = [socket.socket() for _ in range(40)]
+for s in free:
+    s.bind(("127.0.0.1", 0))
+print(min(s.getsockname()[1] for s in free) // 10 * 10)
+PY
+)
+for model in cnn attn; do
+    "$weft" export plan.json --to kubernetes -o $model --image localhost/weft --bundle /srv/weft/$model.weft --port "$port" >files
+    kubectl kustomize $model/device-plugin >all.yaml
+    python3 - "$port" $model <<'PY'
+import copy, sys, yaml
+
+port, model = int(sys.argv[1]), sys.argv[2]
+objects = list(yaml.safe_load_all(open("all.yaml")))
+deployment, = (o for o in objects if o["kind"] == "Deployment")
+assert deployment["spec"]["replicas"] == 2, deployment
+for nth in range(2):
+    one = copy.deepcopy(deployment)
+    one["spec"]["replicas"] = 1
+    one["metadata"]["name"] = f"replica{nth}"
+    pod = one["spec"]["template"]["spec"]
+    pod["hostNetwork"] = True
+    container, = pod["containers"]
+    container.pop("ports", None)  # the host's: none is published
+    for part in "args", "command":
+        container[part] = [str(int(a) + 10 * nth) if a.isdigit() and 0 <= int(a) - port < 10 else a for a in container.get(part, [])]
+    yaml.safe_dump_all([o for o in objects if o["kind"] == "ConfigMap"] + [one], open(f"{model}-{nth}.yaml", "w"))
+claim, = (v["persistentVolumeClaim"]["claimName"] for v in deployment["spec"]["template"]["spec"]["volumes"]
+          if "persistentVolumeClaim" in v)
+open("claim", "w").write(claim)
+PY
+done
+pod volume create "$(cat claim)" >/dev/null
+cp cnn.weft attn.weft "$(pod volume inspect "$(cat claim)" --format '{{.Mountpoint}}')"
+
+answer() { curl -sf "http://127.0.0.1:$1/v2/$2" "${@:3}"; }
+wait_until() {
+    for _ in $(seq 600); do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.1
+    done
+    echo "never: $*" >&2
+    return 1
+}
 zeros=$(printf '0,%.0s' $(seq 63))0
-answer models/digits/infer -d "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"FP32\", \"shape\": [1, 1, 8, 8], \"data\": [$zeros]}]}" \
-    | grep -q '"logits"' || { pod logs "$name"; exit 1; }
-pod inspect "$name" --format 'user {{.Config.User}}, read-only {{.HostConfig.ReadonlyRootfs}}' | tee of_pod
-grep -q 'user 65534.*read-only true' of_pod || { echo "the pod has other rights than the manifest's"; exit 1; }
-pod stop --time 40 "$name" >/dev/null
-[ "$(pod inspect "$name" --format '{{.State.ExitCode}}')" = 0 ] || { pod logs "$name"; exit 1; }
-echo "the exported pod of $(ls k8s/device-plugin | wc -l) files answered and drained"
+logits() {
+    answer "$1" models/digits/infer -d "{\"inputs\": [{\"name\": \"image\", \"datatype\": \"FP32\", \"shape\": [1, 1, 8, 8], \"data\": [$zeros]}]}" |
+        python3 -c 'import json, sys; print([round(x, 2) for x in json.load(sys.stdin)["outputs"][0]["data"]])'
+}
+play() { # MODEL NTH
+    pod kube play --build=false --replace "$1-$2.yaml" >played 2>&1 || { cat played; return 1; }
+    wait_until answer $((port + 10 * $2)) health/ready || { pod logs "replica$2-pod-0-weft"; return 1; }
+}
+for nth in 0 1; do
+    play cnn $nth
+    pod inspect replica$nth-pod-0-weft --format 'user {{.Config.User}}, read-only {{.HostConfig.ReadonlyRootfs}}' | tee of_pod
+    grep -q 'user 1000.*read-only true' of_pod || { echo "the pod has other rights than the manifest's"; exit 1; }
+done
+old=$(logits "$port")
+at=$((port + 20))
+"$weft" export plan.json --to haproxy -o front --published --bind "127.0.0.1:$at" --socket "$box/socket" >files
+haproxy -f front/haproxy.cfg 2>haproxy.log &
+front=$!
+wait_until answer $at health/live
+awk -v port="$port" '{ at[$2] } END { for (w in at) print w, "127.0.0.1", port + 10 * n, port + 10 * n++ + 1 }' front/servers >workers
+[ "$(wc -l <workers)" = 2 ] || { cat front/servers workers; exit 1; }
+sh front/update.sh "$box/socket" workers
+wait_until answer $at health/ready
+"$weft" replay --to "127.0.0.1:$at" --plan plan.json --arrivals constant --duration 25s --format json >load 2>load.err &
+load=$!
+sleep 1
+for nth in 0 1; do
+    play attn $nth
+    sleep 2 # the front checks twice
+done
+wait $load || { cat load.err; exit 1; }
+for nth in 0 1; do
+    now=$(logits $((port + 10 * nth)))
+    [ "$now" != "$old" ] || { echo "replica $nth has the old bundle"; exit 1; }
+done
+python3 - <<'PY'
+import json
+
+got = json.load(open("load"))["total"]
+print(f"{got['answered']} of {got['requests']} answered while both pods went to another bundle")
+assert got["dropped"] == 0 and got["answered"] == got["requests"] > 2000, got
+PY
+pod stop --time 40 replica0-pod-0-weft >/dev/null
+[ "$(pod inspect replica0-pod-0-weft --format '{{.State.ExitCode}}')" = 0 ] || { pod logs replica0-pod-0-weft; exit 1; }
+echo "the exported pods served, rolled and drained"
