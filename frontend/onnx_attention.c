@@ -210,9 +210,10 @@ static void combine_masks(attention *a)
         if (a->right >= 0)
             allow(a, compare(a, WEFT_OP_GREATER_OR_EQUAL, d, -(double)a->right));
     }
-    if (a->in[VALID].i)
-        allow(a,
-              weft_onnx__make2(b, WEFT_OP_LESS, weft_onnx__iota(b, 0, a->cols), valid_lengths(a)));
+    if (a->in[VALID].i) {
+        weft_val lengths = valid_lengths(a);
+        allow(a, weft_onnx__make2(b, WEFT_OP_LESS, weft_onnx__iota(b, 0, a->cols), lengths));
+    }
     /* Causal masks alone leave the first key, or the diagonal, to each row. */
     bool keeps_one = !a->in[MASK].i && !a->in[VALID].i && a->left < 0 && a->right < 0;
     if (keeps_one)

@@ -268,8 +268,8 @@ static weft_val softmax_zero(weft_onnx_build *k, weft_val x)
 {
     weft_val zero = weft_onnx__number(k, x, 0),
              most = weft_onnx__reduce(k, WEFT_OP_REDUCE_MAX, x, 1);
-    weft_val far = weft_onnx__make2(k, WEFT_OP_GREATER, weft_onnx__make1(k, WEFT_OP_ABS, x),
-                                    weft_onnx__number(k, x, (double)1e-7F));
+    weft_val least = weft_onnx__number(k, x, (double)1e-7F);
+    weft_val far = weft_onnx__make2(k, WEFT_OP_GREATER, weft_onnx__make1(k, WEFT_OP_ABS, x), least);
     weft_val e = weft_onnx__make1(k, WEFT_OP_EXP, weft_onnx__make2(k, WEFT_OP_SUB, x, most));
     weft_val counted = weft_onnx__make3(k, WEFT_OP_WHERE, far, e, zero);
     weft_val sum = weft_onnx__reduce(k, WEFT_OP_REDUCE_SUM, counted, 1);
@@ -286,8 +286,8 @@ static weft_val probit(weft_onnx_build *k, weft_val p)
     static const double a = 0.147, pi = 3.14159;
     weft_val one = weft_onnx__number(k, p, 1), two = weft_onnx__number(k, p, 2);
     weft_val u = weft_onnx__make2(k, WEFT_OP_SUB, weft_onnx__make2(k, WEFT_OP_MUL, p, two), one);
-    weft_val v = weft_onnx__make2(k, WEFT_OP_MUL, weft_onnx__make2(k, WEFT_OP_SUB, one, u),
-                                  weft_onnx__make2(k, WEFT_OP_ADD, one, u));
+    weft_val sum = weft_onnx__make2(k, WEFT_OP_ADD, one, u);
+    weft_val v = weft_onnx__make2(k, WEFT_OP_MUL, weft_onnx__make2(k, WEFT_OP_SUB, one, u), sum);
     weft_val log = weft_onnx__make1(k, WEFT_OP_LOG, v);
     weft_val half = weft_onnx__make2(k, WEFT_OP_MUL, log, weft_onnx__number(k, p, 0.5));
     weft_val b = weft_onnx__make2(k, WEFT_OP_ADD, half, weft_onnx__number(k, p, 2 / (pi * a)));
@@ -356,12 +356,13 @@ void weft_ml__put_labels(weft_onnx_build *k, const weft_ml_labels *labels, weft_
 
 void weft_ml__put_label_of(weft_onnx_build *k, const weft_ml_labels *labels, weft_val condition)
 {
-    if (labels->value)
-        k->c->out[0] = weft_onnx__make3(k, WEFT_OP_WHERE, condition,
-                                        weft_onnx__i64s(k, &labels->value[1], NULL, 0),
-                                        weft_onnx__i64s(k, &labels->value[0], NULL, 0));
-    else
+    if (!labels->value) {
         k->c->out[0] = weft_onnx__string_result();
+        return;
+    }
+    weft_val no = weft_onnx__i64s(k, &labels->value[0], NULL, 0);
+    weft_val yes = weft_onnx__i64s(k, &labels->value[1], NULL, 0);
+    k->c->out[0] = weft_onnx__make3(k, WEFT_OP_WHERE, condition, yes, no);
 }
 
 /* -- Linear models ---------------------------------------------------------------------------- */

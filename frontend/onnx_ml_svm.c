@@ -117,8 +117,8 @@ weft_err weft_onnx_hook_ml_svm_regressor(weft_onnx_call *c)
                             s.n_coefficient, (long long)supports);
         WEFT_TRY(k->err);
         int64_t dim[2] = {supports, 1};
-        y = weft_onnx__matmul(k, kernel_of(&s, x, vectors_of(&s)),
-                              weft_onnx__f32s(k, s.coefficient, dim, 2), false, 1.0);
+        weft_val coefficients = weft_onnx__f32s(k, s.coefficient, dim, 2);
+        y = weft_onnx__matmul(k, kernel_of(&s, x, vectors_of(&s)), coefficients, false, 1.0);
     } else {
         int64_t dim[2] = {1, s.n_coefficient};
         y = kernel_of(&s, x, weft_onnx__f32s(k, s.coefficient, dim, 2));
@@ -126,8 +126,8 @@ weft_err weft_onnx_hook_ml_svm_regressor(weft_onnx_call *c)
     y = plus(&s, y, (double)s.rho[0]);
     if (one_class) {
         weft_val above = weft_onnx__make2(k, WEFT_OP_GREATER, y, weft_onnx__number(k, y, 0));
-        y = weft_onnx__make3(k, WEFT_OP_WHERE, above, weft_onnx__number(k, y, 1),
-                             weft_onnx__number(k, y, -1));
+        weft_val no = weft_onnx__number(k, y, -1), yes = weft_onnx__number(k, y, 1);
+        y = weft_onnx__make3(k, WEFT_OP_WHERE, above, yes, no);
     } else if (s.post == WEFT_ML_PROBIT) {
         y = weft_ml__transform(k, y, s.post);
     }
@@ -260,8 +260,9 @@ weft_err weft_onnx_hook_ml_svm_classifier(weft_onnx_call *c)
     z.pairs = (int64_t)z.classes * (z.classes - 1) / 2;
     check_classes(&s, &z, labels.n);
     WEFT_TRY(k->err);
-    weft_val score = weft_onnx__matmul(k, kernel_of(&s, x, vectors_of(&s)),
-                                       pair_coefficients(&s, &z), false, 1.0);
+    weft_val coefficients = pair_coefficients(&s, &z);
+    weft_val score =
+        weft_onnx__matmul(k, kernel_of(&s, x, vectors_of(&s)), coefficients, false, 1.0);
     score = weft_onnx__make2(k, WEFT_OP_ADD, score, weft_ml__vector(k, s.rho, s.n_rho));
     weft_ml__put_labels(k, &labels, count_votes(&s, &z, score));
     bool known = s.n_prob_a > 0;

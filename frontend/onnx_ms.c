@@ -274,8 +274,8 @@ static weft_err finish_sum(weft_onnx_build *b, weft_op_id op, weft_val result, w
     if (c->n_out > 2) {
         x = weft_onnx__reduce(b, WEFT_OP_REDUCE_MEAN, weft_onnx__make2(b, WEFT_OP_MUL, x, x), last);
         x = weft_onnx__make2(b, WEFT_OP_ADD, x, weft_onnx__number(b, x, epsilon));
-        c->out[2] = weft_onnx__make2(b, WEFT_OP_DIV, weft_onnx__number(b, x, 1),
-                                     weft_onnx__make1(b, WEFT_OP_SQRT, x));
+        weft_val root = weft_onnx__make1(b, WEFT_OP_SQRT, x);
+        c->out[2] = weft_onnx__make2(b, WEFT_OP_DIV, weft_onnx__number(b, x, 1), root);
     }
     if (c->n_out > 3)
         c->out[3] = sum;
@@ -356,8 +356,8 @@ static weft_err embed_layer_norm(weft_onnx_build *b, const embedding *e, weft_va
     weft_val where = e->position_ids;
     if (!where.i)
         where = weft_onnx__iota(b, 0, ids.dim[1]);
-    weft_val v = add(b, embed_rows(b, e->words, e->ids, q ? q[0] : NULL),
-                     embed_rows(b, e->positions, where, q ? q[1] : NULL));
+    weft_val v = embed_rows(b, e->positions, where, q ? q[1] : NULL);
+    v = add(b, embed_rows(b, e->words, e->ids, q ? q[0] : NULL), v);
     if (e->segments.i && e->segment_ids.i)
         v = add(b, v, embed_rows(b, e->segments, e->segment_ids, q ? q[2] : NULL));
     weft_val y = normalise(b, WEFT_OP_LAYER_NORM, v, e->gamma, e->beta, -1, epsilon);

@@ -49,8 +49,8 @@ static weft_val join_heads(ms_attention *a, weft_val x)
 static weft_val choose(ms_attention *a, weft_val condition, double yes, double no)
 {
     weft_onnx_build *b = &a->b;
-    return weft_onnx__make3(b, WEFT_OP_WHERE, condition, weft_onnx__number(b, a->q, yes),
-                            weft_onnx__number(b, a->q, no));
+    weft_val if_not = weft_onnx__number(b, a->q, no);
+    return weft_onnx__make3(b, WEFT_OP_WHERE, condition, weft_onnx__number(b, a->q, yes), if_not);
 }
 
 /* Lengths i32[b], or ends and starts i32[2b]: keys outside are padding. */

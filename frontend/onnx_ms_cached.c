@@ -146,8 +146,8 @@ static weft_val positions(group_query *a)
     /* max(last + 1 - length, 0) + row */
     weft_val last = weft_onnx__unsqueeze(b, weft_onnx__cast(b, a->last, WEFT_DTYPE_I64), 1);
     weft_val back = weft_onnx__iota(b, weft_onnx__minus(b, 1, a->length), 1);
-    return weft_onnx__make2(b, WEFT_OP_MAX, weft_onnx__make2(b, WEFT_OP_ADD, last, back),
-                            weft_onnx__iota(b, 0, a->length));
+    weft_val row = weft_onnx__iota(b, 0, a->length);
+    return weft_onnx__make2(b, WEFT_OP_MAX, weft_onnx__make2(b, WEFT_OP_ADD, last, back), row);
 }
 
 static void rotate(group_query *a)

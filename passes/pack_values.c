@@ -239,8 +239,9 @@ static weft_val by_pair(weft_packer *p, weft_val v)
         weft_ttype flat = *weft_val_ttype(p->m, x);
         flat.dim[flat.rank - 2] = p->rows;
         flat.rank--;
-        return weft_packer__gather(p, weft_packer__reshape(p, x, &flat, (weft_loc){0}), key_rows(p),
-                                   flat.rank - 1u, (weft_loc){0});
+        weft_val keys = key_rows(p);
+        weft_val row = weft_packer__reshape(p, x, &flat, (weft_loc){0});
+        return weft_packer__gather(p, row, keys, flat.rank - 1u, (weft_loc){0});
     }
     default:
         return (weft_val){0};

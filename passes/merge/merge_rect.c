@@ -261,9 +261,10 @@ static weft_val add_other_inputs(weft_merger *g, const plan *p, uint32_t i,
     const uint32_t *input = run_outside(g, inputs_of(f), p->at[i].input, p->inputs);
     const float *w = take(g, f, input, left, run_of(g, p->at[i].feature, p->features), p->features);
     weft_val x = weft_merge__own(g, i, f->x, weft_node_loc(g->m, f->node));
-    return weft_merge__accumulate_gemm(
-        g, f, weft_merge__take_features(g, f, x, input, left),
-        weft_merge__make_weight(g, f, left * f->window, p->features, w, "merge.inputs"), result);
+    weft_val weight =
+        weft_merge__make_weight(g, f, left * f->window, p->features, w, "merge.inputs");
+    weft_val taken = weft_merge__take_features(g, f, x, input, left);
+    return weft_merge__accumulate_gemm(g, f, taken, weight, result);
 }
 
 /* Concatenates `result` with the GEMM of the features outside the rectangle, in the order of the
