@@ -1,7 +1,8 @@
 # needs: numpy
 """The example programs of Triton's Python client as they are, against a repository with the models that they ask for, by
 hand: WEFT_TRITON_EXAMPLES names their folder (src/python/examples of its sources), WEFT_CLIENTS the folder of tritonclient.
-Those of PASS must end with exit code 0 and without a word of a failure; how the others end is printed."""
+Those of PASS must end with exit code 0 and without a word of a failure; how the others end is printed. The server has the
+ports 8000 and 8001, which some of them know (`unshare -rn` gives it a network of its own)."""
 import os
 import subprocess
 import sys
@@ -18,6 +19,9 @@ PASS = {
     "simple_http_health_metadata", "simple_grpc_infer_client", "simple_grpc_async_infer_client", "simple_grpc_aio_infer_client",
     "simple_grpc_keepalive_client", "simple_grpc_custom_args_client", "simple_grpc_shm_client", "simple_grpc_health_metadata",
     "reuse_infer_objects_client", "grpc_client", "grpc_explicit_int_content_client", "grpc_explicit_int8_content_client",
+    "simple_grpc_aio_keepalive_client", "simple_grpc_aio_custom_args_client", "simple_http_aio_shm_client",
+    "simple_grpc_aio_shm_client", "simple_http_aio_health_metadata", "simple_grpc_aio_health_metadata",
+    "memory_growth_test",
 }
 # What examples print where they do not check their exit code.
 WORDS = {"grpc_explicit_int_content_client": "PASS: explicit int"}
@@ -40,6 +44,14 @@ def add_simple(name, dtype):
     add_model(name, g)
 
 
+def add_identity(name):
+    g = Graph(opset=17)
+    g.inputs.append(Port("INPUT0", "int32", ["batch", 16]))
+    g.nodes.append(Node("Identity", ["INPUT0"], ["OUTPUT0"], {}))
+    g.outputs.append(Port("OUTPUT0", "int32"))
+    add_model(name, g)
+
+
 def add_image(name):
     """Names and sizes of a classifier of images."""
     g = Graph(opset=17)
@@ -51,13 +63,16 @@ def add_image(name):
 
 add_simple("simple", "int32")
 add_simple("simple_int8", "int8")
+add_identity("custom_identity_int32")
 add_image("densenet_onnx")
 path = os.pathsep.join([os.environ.get("WEFT_CLIENTS", ""), os.environ.get("PYTHONPATH", "")])
 failed = []
-with Server("--shared-memory", "/", "--server-name", "triton", bundle="--repository=repository") as server:
+with Server("--shared-memory", "/", "--server-name", "triton", "--http", "8000", "--grpc", "8001",
+            bundle="--repository=repository") as server:
     for name in sorted(f[:-3] for f in os.listdir(examples) if f.endswith(".py")):
         port = server.grpc if "grpc" in name else server.http
-        result = subprocess.run([sys.executable, f"{examples}/{name}.py", "-u", f"localhost:{port}"], text=True, timeout=120,
+        address = [] if name == "memory_growth_test" else ["-u", f"localhost:{port}"]
+        result = subprocess.run([sys.executable, f"{examples}/{name}.py", *address], text=True, timeout=120,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path})
         ok = result.returncode == 0 and "FAILED" not in result.stdout and WORDS.get(name, "") in result.stdout
         last = (result.stdout.strip().splitlines() or [""])[-1][:100]
