@@ -222,16 +222,16 @@ __device__ inline void finish_planes(T *y, size_t n, u32 pixels, u32 channels, c
     store_pack(y, at, v, left);
 }
 
-/* EACH as in gemm. EIGHTS: the depth is a multiple of eight and weights are aligned. NEAR as in windows.
+/* each as in gemm. EIGHTS: the depth is a multiple of eight and weights are aligned. NEAR as in windows.
  * The batch index of the place is the group. */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH,
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32,
           bool EIGHTS, bool NEAR, class Y, class Post>
 __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const conv_shape &s,
-                            const Post &post)
+                            int each, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
     const gemm_place place(s.m, s.columns, BM, BN);
-    const depth_part<EACH> part(s.depth());
+    const depth_part part(s.depth(), each);
     int group = (int)place.batch;
     matrix<T, true, BM, THREADS, EIGHTS> left(w + (size_t)group * s.m * s.depth(), s.depth(),
                                                place.row, s.m, part.end);
@@ -242,14 +242,14 @@ __device__ inline void conv(const T *x, const T *w, const T *bias, Y *y, const c
 
 /* Kernel 1, stride 1, no padding: images are matrices. The batch index of the place is (image, group).
  */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH,
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32,
           bool EIGHTS, bool, class Y, class Post>
 __device__ inline void conv_pointwise(const T *x, const T *w, const T *bias, Y *y,
-                                      const conv_shape &s, const Post &post)
+                                      const conv_shape &s, int each, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
     const gemm_place place(s.m, s.columns, BM, BN);
-    const depth_part<EACH> part(s.c);
+    const depth_part part(s.c, each);
     int group = (int)(place.batch % s.group), image = (int)(place.batch / s.group);
     matrix<T, true, BM, THREADS, EIGHTS> left(w + (size_t)group * s.m * s.c, s.c, place.row, s.m,
                                                part.end);

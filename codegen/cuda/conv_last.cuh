@@ -225,16 +225,16 @@ template <class Y, class B, class Post> struct pixels_out {
     }
 };
 
-/* EACH as in gemm. EIGHTS: the depth is a multiple of eight and weights are aligned. WHOLE as in
+/* each as in gemm. EIGHTS: the depth is a multiple of eight and weights are aligned. WHOLE as in
  * windows_last. The batch index of the place is the group. */
-template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH,
+template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32,
           bool EIGHTS, bool WHOLE, class Y, class Post>
 __device__ inline void conv_last(const T *x, const T *w, const T *bias, Y *y, const conv_shape &s,
-                                 const Post &post)
+                                 int each, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
     const gemm_place place(s.columns, s.m, BM, BN);
-    const depth_part<EACH> part(s.depth());
+    const depth_part part(s.depth(), each);
     int group = (int)place.batch;
     windows_last<T, BM, THREADS, WHOLE> left(x, s, group, place.row, part.begin, part.end);
     matrix<T, true, BN, THREADS, EIGHTS> right(w + (size_t)group * s.m * s.depth(), s.depth(),

@@ -73,24 +73,27 @@ weft_err weft_cuda__read_conv(weft_cuda *cu, uint32_t w_in, bool transposed, wef
 
 void weft_cuda__print_conv(weft_cuda_kernel *k, const weft_cuda_conv *p, bool shared)
 {
+    enum { KERNEL, STRIDE, DILATION, PAD };
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
     const char *text = "";
     const int64_t *const known[] = {p->kernel, p->stride, p->dilation};
     const weft_dim *const dims[] = {p->pad, p->in, p->out};
     const weft_dim other[] = {p->images, p->group, p->c, p->m, p->columns};
-    for (uint32_t g = 0; g < 3; g++)
-        for (uint32_t i = 0; i < WEFT_CUDA_SPATIAL; i++)
-            text = weft_arena_printf(arena, "%s%lld, ", text, (long long)known[g][i]);
-    for (uint32_t g = 0; g < 3; g++)
+    for (uint32_t g = 0; g < 6; g++) {
+        const char *size = "";
         for (uint32_t i = 0; i < WEFT_CUDA_SPATIAL; i++) {
-            bool own = shared && g > 0 && dims[g][i] != 1;
-            text = weft_arena_printf(arena, "%s%s, ", text,
-                                     own ? weft_cuda__number(k, dims[g][i])
-                                         : weft_cuda__int(k, dims[g][i]));
+            weft_dim d = g < PAD ? known[g][i] : dims[g - PAD][i];
+            bool own = shared && p->in[i] != 1 && g != KERNEL && (d != 1 || g == STRIDE);
+            bool is_square = own && i > 0 && p->in[i - 1] != 1 &&
+                             d == (g < PAD ? known[g][i - 1] : dims[g - PAD][i - 1]);
+            if (!is_square)
+                size = own ? weft_cuda__own_number(k, d) : weft_cuda__int(k, d);
+            text = weft_arena_printf(arena, "%s%s, ", text, size);
         }
+    }
     for (uint32_t i = 0; i < sizeof other / sizeof other[0]; i++)
         text = weft_arena_printf(arena, "%s%s%s", text, i ? ", " : "",
-                                 shared && other[i] != 1 ? weft_cuda__number(k, other[i])
+                                 shared && other[i] != 1 ? weft_cuda__own_number(k, other[i])
                                                          : weft_cuda__int(k, other[i]));
     weft_buf_printf(weft_cuda__body(k), "    const conv_shape s = {%s};\n", text);
 }

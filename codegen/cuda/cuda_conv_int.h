@@ -32,9 +32,9 @@ WEFT_MUST_USE weft_err weft_cuda__emit_conv_last(weft_cuda *cu, weft_cuda_conv *
 /* Adds the parameters x, w and bias, or declares that there is no bias. */
 void weft_cuda__add_conv_operands(weft_cuda_kernel *k, const weft_cuda_conv *p);
 bool weft_cuda__has_bias(const weft_cuda *cu);
-/* Prints `const conv_shape s = {...};` (conv_shape.cuh). If `shared`, sizes are parameters, so that
- * several convolutions share a kernel; kernel size, strides, dilations and padding are always
- * constants. */
+/* Prints `const conv_shape s = {...};` (conv_shape.cuh). If `shared`, all but the kernel size and
+ * what is 1 are parameters, so that several convolutions share a kernel. A size that is that of the
+ * dim before is the same parameter: of square images the kernel needs fewer registers. */
 void weft_cuda__print_conv(weft_cuda_kernel *k, const weft_cuda_conv *p, bool shared);
 
 #endif

@@ -59,6 +59,8 @@ weft_cuda_tiled weft_cuda__begin_tiled(weft_cuda *cu, const weft_cuda_variant *v
                                        const weft_cuda_tile *tile, const char *name);
 /* Adds the parameter y, behind the operands. */
 void weft_cuda__add_result(weft_cuda_tiled *t);
+/* The depth of a part, a parameter; "0": there is one part. */
+const char *weft_cuda__part_text(const weft_cuda_tiled *t);
 /* Launches the kernel and, if the depth is split, emits the kernel that adds the partial sums.
  * `bias`: operand 2 has one element for each coordinate along `axis`, which is added too. Other
  * parameters as in weft_cuda__sum_epilogue. */

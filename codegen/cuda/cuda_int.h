@@ -118,6 +118,13 @@ const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d);
 /* Returns the name of an `int` parameter even if `d` is constant, so that kernels which differ only
  * in this number are stored once. */
 const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d);
+/* As weft_cuda__number, but a constant has a parameter of its own: kernels in which two sizes are
+ * equal by chance have the text of all others. */
+const char *weft_cuda__own_number(weft_cuda_kernel *k, weft_dim d);
+/* From here on weft_cuda__int and weft_cuda__long name parameters for constants, too, but for 0 and
+ * 1, so that one kernel serves all shapes: for kernels that divide by sizes once for each vector of
+ * 16 bytes or seldomer, which memory bandwidth hides. */
+void weft_cuda__share_sizes(weft_cuda_kernel *k);
 /* The number n of `int` parameters so far; their names are "d0" to "d<n-1>". */
 uint32_t weft_cuda__int_count(const weft_cuda_kernel *k);
 /* Product of dims `from` to `to - 1` as an expression of type size_t. */
@@ -213,6 +220,10 @@ uint32_t weft_cuda__command_count(const weft_cuda *cu);
 void weft_cuda__depends(weft_cuda *cu, uint32_t first, weft_command_kind kind);
 void weft_cuda__copy(weft_cuda *cu, weft_bundle_arg to, weft_bundle_arg from, weft_dim bytes);
 void weft_cuda__fill(weft_cuda *cu, weft_bundle_arg to, weft_dim bytes); /* zeros */
+
+/* Quantises operand 0 by its range: bytes, scale (f32) and zero point go to `to`; of kind NONE: not
+ * stored. */
+void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3]);
 
 /* -- Sources and compilers --------------------------------------------------------------------- */
 

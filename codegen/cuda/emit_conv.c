@@ -45,9 +45,10 @@ static weft_err emit_pass(weft_cuda *cu, const problem *p)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, name, THREADS);
     weft_cuda__include(k, "conv.cuh");
     weft_cuda__out(k, "y", 0);
-    const char *n = weft_cuda__number(k, weft_cuda__numel(cu, weft_cuda__out_type(cu, 0)));
+    const char *n = weft_cuda__own_number(k, weft_cuda__numel(cu, weft_cuda__out_type(cu, 0)));
     if (!p->last)
-        pixels = weft_arena_printf(weft_cuda__arena(cu), "%s, ", weft_cuda__number(k, p->pixels));
+        pixels =
+            weft_arena_printf(weft_cuda__arena(cu), "%s, ", weft_cuda__own_number(k, p->pixels));
     WEFT_TRY(
         weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, p->last ? -1 : 1, 1, 1, UINT32_MAX, &post));
     weft_buf_printf(weft_cuda__body(k), "    %s(y, %s, %s%lld, %s);\n", name, n, pixels,
@@ -120,10 +121,11 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const char *fn,
     weft_dim_bounds(weft_cuda__dims(cu), plane, &least, &most);
     bool eights = weft_cuda__in_is_weight(cu, 1) && weft_dim_is_const(depth) && depth % GROUP == 0;
     bool near = most <= INT32_MAX / NEAR_CHANNELS;
-    weft_buf_printf(
-        weft_cuda__body(k), "    %s<%s, %s, %u, %s, %s>(x, w, %s%s%s, y + %s, s, %s);\n", fn, type,
-        weft_cuda__tile_text(cu, t), v->each, eights ? "true" : "false", near ? "true" : "false",
-        biased ? "" : "(const ", biased ? "bias" : type, biased ? "" : " *)0", tiled.first, post);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    %s<%s, %s, %s, %s>(x, w, %s%s%s, y + %s, s, %s, %s);\n", fn, type,
+                    weft_cuda__tile_text(cu, t), eights ? "true" : "false", near ? "true" : "false",
+                    biased ? "" : "(const ", biased ? "bias" : type, biased ? "" : " *)0",
+                    tiled.first, weft_cuda__part_text(&tiled), post);
     return weft_cuda__end_tiled(&tiled, 1, weft_cuda__has_bias(cu), 1, 1, UINT32_MAX);
 }
 
@@ -133,7 +135,7 @@ static weft_err emit_depthwise(weft_cuda *cu, const problem *p)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_depthwise", DEPTHWISE_THREADS);
     weft_cuda__add_conv_operands(k, p);
     weft_cuda__out(k, "y", 0);
-    weft_cuda__print_conv(k, p, false);
+    weft_cuda__print_conv(k, p, true);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, 1, 1, 1, UINT32_MAX, &post));
     weft_buf_printf(weft_cuda__body(k),
                     "    conv_depthwise<%lld, %lld, %lld, %lld, %d>(x, w, bias, y, s, %s);\n",

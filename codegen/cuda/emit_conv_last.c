@@ -33,10 +33,10 @@ static weft_err emit_tiled(weft_cuda *cu, const weft_cuda_conv *p, int64_t depth
     const char *bias = v->parts == 1 && weft_cuda__has_bias(cu)
                            ? "bias"
                            : weft_arena_printf(arena, "(const %s *)0", type);
-    weft_buf_printf(weft_cuda__body(k),
-                    "    conv_last<%s, %s, %u, %s, %s>(x, w, %s, y + %s, s, %s);\n", type,
-                    weft_cuda__tile_text(cu, v->tile), v->each, eights ? "true" : "false",
-                    whole ? "true" : "false", bias, tiled.first, post);
+    weft_buf_printf(
+        weft_cuda__body(k), "    conv_last<%s, %s, %s, %s>(x, w, %s, y + %s, s, %s, %s);\n", type,
+        weft_cuda__tile_text(cu, v->tile), eights ? "true" : "false", whole ? "true" : "false",
+        bias, tiled.first, weft_cuda__part_text(&tiled), post);
     return weft_cuda__end_tiled(&tiled, -1, weft_cuda__has_bias(cu), 1, 1, UINT32_MAX);
 }
 
@@ -56,7 +56,7 @@ static weft_err emit_depthwise(weft_cuda *cu, const weft_cuda_conv *p)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "conv_depthwise_last", DEPTHWISE_THREADS);
     weft_cuda__add_conv_operands(k, p);
     weft_cuda__out(k, "y", 0);
-    weft_cuda__print_conv(k, p, false);
+    weft_cuda__print_conv(k, p, true);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, 1, UINT32_MAX, &post));
     weft_buf_printf(weft_cuda__body(k),
                     "    conv_depthwise_last<%lld, %lld, %lld, %lld, %d, %lld>(x, w, bias, y, s, "

@@ -26,6 +26,7 @@ weft_err weft_cuda_emit_cast(weft_cuda *cu, weft_node n)
     size_t from = weft_dtype_size((weft_dtype)x->dtype), to = weft_dtype_size((weft_dtype)y->dtype);
     int64_t pack = BYTES / (int64_t)(from > to ? from : to);
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "cast", THREADS);
+    weft_cuda__share_sizes(k);
     weft_cuda__include(k, "ew.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);

@@ -259,8 +259,8 @@ static weft_err emit_pass(weft_cuda *cu, const problem *p, const weft_bundle_gem
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "finish_rows", THREADS);
     weft_cuda__include(k, "gemm.cuh");
     weft_cuda__out(k, "y", 0);
-    const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
-    const char *batch = weft_cuda__number(k, g->batch);
+    const char *m = weft_cuda__own_number(k, p->m), *n = weft_cuda__own_number(k, p->n);
+    const char *batch = weft_cuda__own_number(k, g->batch);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, p->beta, addend, &post));
     weft_buf_printf(weft_cuda__body(k), "    finish_rows(y, (size_t)%s * %s * %s, %s, %s);\n", m, n,
                     batch, n, post);
@@ -347,8 +347,8 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
     weft_cuda__in(k, "a", 0);
     weft_cuda__in(k, "b", 1);
     weft_cuda__add_result(&tiled);
-    const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
-    const char *depth = weft_cuda__number(k, p->k);
+    const char *m = weft_cuda__own_number(k, p->m), *n = weft_cuda__own_number(k, p->n);
+    const char *depth = weft_cuda__own_number(k, p->k);
     if (v->parts <= 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, p->alpha, p->beta, p->addend,
                                          &post));
@@ -356,12 +356,12 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
     const char *at_b = offset_text(k, p, p->step_b, "place.batch");
     weft_buf_printf(weft_cuda__body(k),
                     "    const gemm_place place(%s, %s, %u, %u);\n"
-                    "    gemm<%s, %s, %s, %s, %u>(a + (%s), %s, b + (%s), %s, y,\n"
-                    "        %s + place.batch * (size_t)%s * %s, place, %s, %s, %s, %s);\n",
+                    "    gemm<%s, %s, %s, %s>(a + (%s), %s, b + (%s), %s, y,\n"
+                    "        %s + place.batch * (size_t)%s * %s, place, %s, %s, %s, %s, %s);\n",
                     m, n, t->bm, t->bn, type, weft_cuda__tile_text(cu, t),
-                    p->trans_a ? "true" : "false", p->trans_b ? "true" : "false", v->each, at_a,
+                    p->trans_a ? "true" : "false", p->trans_b ? "true" : "false", at_a,
                     p->trans_a ? m : depth, at_b, p->trans_b ? depth : n, tiled.first, m, n, m, n,
-                    depth, post);
+                    depth, weft_cuda__part_text(&tiled), post);
     return weft_cuda__end_tiled(&tiled, -1, false, p->alpha, p->beta, p->addend);
 }
 

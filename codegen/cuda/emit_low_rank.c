@@ -106,10 +106,11 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_exte
     weft_cuda__add_result(&tiled);
     if (v->parts <= 1)
         WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, -1, 1, 1, p->bias, &post));
+    const char *n = weft_cuda__number(k, p->n), *depth = weft_cuda__number(k, p->k);
     weft_buf_printf(weft_cuda__body(k),
-                    "    low_rank<%s, %s, %s, %u, %u>(x, w, y, %s, place, %s, %s, %s);\n", type,
-                    weft_cuda__tile_text(cu, &t), p->trans_b ? "true" : "false", p->padded, v->each,
-                    tiled.first, weft_cuda__number(k, p->n), weft_cuda__number(k, p->k), post);
+                    "    low_rank<%s, %s, %s, %u>(x, w, y, %s, place, %s, %s, %s, %s);\n", type,
+                    weft_cuda__tile_text(cu, &t), p->trans_b ? "true" : "false", p->padded,
+                    tiled.first, n, depth, weft_cuda__part_text(&tiled), post);
     return weft_cuda__end_tiled(&tiled, -1, false, 1, 1, p->bias);
 }
 

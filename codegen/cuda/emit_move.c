@@ -148,6 +148,8 @@ static void emit_strided(weft_cuda *cu, const view *v, weft_dtype bits, uint32_t
     bool dense = v->n > 0 && v->stride[v->n - 1] == 1;
     int64_t pack = dense ? pack_of(bits, known_factor(cu, v->extent[v->n - 1])) : 1;
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "move", THREADS);
+    if (pack > 1)
+        weft_cuda__share_sizes(k);
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(result, 0));
@@ -181,6 +183,7 @@ static void emit_transposed(weft_cuda *cu, const view *v, uint32_t row, weft_dty
         ys[n++] = ys[i];
     }
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "transpose", THREADS);
+    weft_cuda__share_sizes(k);
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(result, 0));
@@ -455,6 +458,8 @@ weft_err weft_cuda_emit_pad(weft_cuda *cu, weft_node n)
     int64_t pack =
         pack_of(bits, known_factor(cu, weft_cuda__product(cu, y, y->rank - tail, y->rank)));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "pad", THREADS);
+    if (pack > 1)
+        weft_cuda__share_sizes(k);
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(0, 0));
@@ -475,6 +480,24 @@ weft_err weft_cuda_emit_pad(weft_cuda *cu, weft_node n)
 
 enum { CONCAT_MAX = 48 }; /* operands per kernel: pointers and widths are parameters */
 
+/* The number of operands of the kernel for n: so that few kernels serve all numbers, it is a power
+ * of two or half as much again. */
+static uint32_t count_slots(uint32_t n)
+{
+    for (uint32_t slots = 2;; slots *= 2) {
+        if (n <= slots)
+            return slots;
+        if (n <= slots + slots / 2)
+            return slots + slots / 2;
+    }
+}
+
+/* The operand of slot i: the last slot has the last one, slots without one get it with width 0. */
+static uint32_t operand_of(uint32_t i, uint32_t slots, uint32_t from, uint32_t to)
+{
+    return i + 1 < to - from && i + 1 < slots ? from + i : to - 1;
+}
+
 /* Copies operands [from, to): `at` is a linear index over their elements in the result's order. */
 static void emit_concat_part(weft_cuda *cu, uint32_t from, uint32_t to, uint32_t axis,
                              weft_dim before, int64_t pack, weft_dtype bits)
@@ -483,12 +506,14 @@ static void emit_concat_part(weft_cuda *cu, uint32_t from, uint32_t to, uint32_t
     weft_arena *arena = weft_cuda__arena(cu);
     weft_dim joint = 0, inner = weft_cuda__product(cu, y, axis + 1, y->rank);
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "concat", THREADS);
+    weft_cuda__share_sizes(k);
     weft_cuda__include(k, "move.cuh");
-    for (uint32_t i = from; i < to; i++) {
-        weft_cuda__pointer(k, weft_arena_printf(arena, "x%u", i - from), bits, true,
-                           weft_cuda__at_in(i, 0));
+    uint32_t slots = count_slots(to - from);
+    for (uint32_t i = 0; i < slots; i++)
+        weft_cuda__pointer(k, weft_arena_printf(arena, "x%u", i), bits, true,
+                           weft_cuda__at_in(operand_of(i, slots, from, to), 0));
+    for (uint32_t i = from; i < to; i++)
         joint = weft_cuda__add(cu, joint, weft_cuda__in_type(cu, i)->dim[axis]);
-    }
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(0, 0));
     weft_buf *body = weft_cuda__body(k);
     const weft_dim part[] = {joint, inner}, whole[] = {y->dim[axis], inner},
@@ -504,10 +529,16 @@ static void emit_concat_part(weft_cuda *cu, uint32_t from, uint32_t to, uint32_t
                     (long long)pack, weft_cuda__long_of(k, part, 2), row_text,
                     weft_cuda__long_of(k, whole, 2), weft_cuda__long_of(k, shift, 2));
     weft_buf_printf(body, "    %s v[%lld];\n", weft_dtype_name(bits), (long long)pack);
-    for (uint32_t i = from; i < to; i++) {
-        const weft_dim own[] = {weft_cuda__in_type(cu, i)->dim[axis], inner};
-        const char *w = weft_cuda__long_of(k, own, 2);
-        if (i + 1 < to)
+    for (uint32_t i = 0; i < slots; i++) {
+        bool is_used = i + 1 == slots || i + 1 < to - from;
+        const weft_dim own[] = {weft_cuda__in_type(cu, operand_of(i, slots, from, to))->dim[axis],
+                                inner};
+        weft_dim width = is_used ? weft_cuda__mul(cu, own[0], own[1]) : 0;
+        const char *w =
+            weft_dim_is_const(width)
+                ? weft_arena_printf(arena, "(size_t)%s", weft_cuda__own_number(k, width))
+                : weft_cuda__long_of(k, own, 2);
+        if (i + 1 < slots)
             weft_buf_printf(body, "    if (c < %s) {\n", w);
         else
             weft_buf_puts(body, "    {\n");
@@ -516,9 +547,8 @@ static void emit_concat_part(weft_cuda *cu, uint32_t from, uint32_t to, uint32_t
                         "        store_pack<%lld>(y, to, v, %lld);\n"
                         "        return;\n"
                         "    }\n",
-                        (long long)pack, i - from, w, (long long)pack, (long long)pack,
-                        (long long)pack);
-        if (i + 1 < to)
+                        (long long)pack, i, w, (long long)pack, (long long)pack, (long long)pack);
+        if (i + 1 < slots)
             weft_buf_printf(body, "    c -= %s;\n", w);
     }
     weft_dim count = weft_cuda__mul(cu, rows, weft_cuda__mul(cu, joint, inner));
@@ -576,6 +606,8 @@ weft_err weft_cuda_emit_gather(weft_cuda *cu, weft_node n)
     weft_dim inner = weft_cuda__product(cu, x, axis + 1, x->rank);
     int64_t pack = pack_of(bits, known_factor(cu, inner));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "gather", THREADS);
+    if (pack > 1)
+        weft_cuda__share_sizes(k);
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__in(k, "index", 1);

@@ -56,11 +56,12 @@ static weft_err emit_tiled(weft_cuda *cu, const problem *p, const weft_cuda_vari
     add_operands(k, p);
     weft_cuda__add_result(&tiled);
     const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
+    const char *depth = weft_cuda__number(k, p->k);
     weft_buf_printf(weft_cuda__body(k),
                     "    const gemm_place place(%s, %s, %u, %u);\n"
-                    "    gemm_packed<%s, %u>(x, w, y, %s, place, %s, %s, %s);\n",
-                    m, n, t->bm, t->bn, weft_cuda__tile_text(cu, t), v->each, tiled.first, m, n,
-                    weft_cuda__number(k, p->k));
+                    "    gemm_packed<%s>(x, w, y, %s, place, %s, %s, %s, %s);\n",
+                    m, n, t->bm, t->bn, weft_cuda__tile_text(cu, t), tiled.first, m, n, depth,
+                    weft_cuda__part_text(&tiled));
     return weft_cuda__end_tiled(&tiled, -1, false, 1, 1, UINT32_MAX);
 }
 

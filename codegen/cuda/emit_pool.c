@@ -134,6 +134,8 @@ weft_err weft_cuda_emit_pool(weft_cuda *cu, weft_node n)
     bool library = emit_library(cu, op);
     uint32_t first = weft_cuda__command_count(cu);
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "pool", THREADS);
+    if (pack > 1)
+        weft_cuda__share_sizes(k);
     weft_cuda__include(k, "pool.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);

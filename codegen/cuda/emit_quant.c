@@ -68,14 +68,15 @@ weft_err weft_cuda_emit_dequantize(weft_cuda *cu, weft_node n)
 
 /* The first kernel finds the ranges of as many parts as a block has threads; each block of the
  * second kernel reduces them to one range. */
-weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
+void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3])
 {
-    (void)n;
     static const char *const name[] = {"y", "scale", "zero"};
+    static const weft_dtype type[] = {WEFT_DTYPE_U8, WEFT_DTYPE_F32, WEFT_DTYPE_U8};
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
     const char *arg[3];
     weft_dim range = weft_cuda__scratch_bytes(cu, 2 * THREADS * 4);
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "find_range", THREADS);
+    weft_cuda__share_sizes(k);
     weft_cuda__include(k, "quant.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__scratch(k, "range", WEFT_DTYPE_F32, range, false);
@@ -83,17 +84,29 @@ weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
                     weft_cuda__long(k, x, 0, x->rank));
     weft_cuda__launch(k, THREADS, 1, 1, 0);
     k = weft_cuda__kernel(cu, "quantize_range", THREADS);
+    weft_cuda__share_sizes(k);
     weft_cuda__include(k, "quant.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__scratch(k, "range", WEFT_DTYPE_F32, range, true);
     for (uint32_t i = 0; i < 3; i++) {
-        arg[i] = weft_cuda__out_type(cu, i) ? name[i] : "0";
-        if (weft_cuda__out_type(cu, i))
-            weft_cuda__out(k, name[i], i);
+        bool is_there = to[i].kind != WEFT_COMMAND_ARG_NONE;
+        arg[i] = is_there ? name[i] : "0";
+        if (is_there)
+            weft_cuda__pointer(k, name[i], type[i], false, to[i]);
     }
     weft_buf_printf(weft_cuda__body(k), "    quantize_range<%d>(x, %s, range, %s, %s, %s);\n",
                     THREADS, weft_cuda__long(k, x, 0, x->rank), arg[0], arg[1], arg[2]);
     weft_dim blocks = weft_cuda__packs(cu, weft_cuda__numel(cu, x), 1, THREADS);
     weft_cuda__launch(k, weft_dim_max(weft_cuda__dims(cu), blocks, 1), 1, 1, 0);
+}
+
+weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
+{
+    (void)n;
+    weft_bundle_arg to[3] = {{0}};
+    for (uint32_t i = 0; i < 3; i++)
+        if (weft_cuda__out_type(cu, i))
+            to[i] = weft_cuda__at_out(i, 0);
+    weft_cuda__quantize_by_range(cu, to);
     return WEFT_ERR_OK;
 }

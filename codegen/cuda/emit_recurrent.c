@@ -1,9 +1,14 @@
 /* Emits lstm, gru and rnn: a kernel for the products of all inputs with W, and one that goes
- * through the time steps (recurrent.cuh). */
+ * through the time steps (recurrent.cuh). For layers of bytes, two kernels in front quantise the
+ * inputs by their range. */
 #include "codegen/cuda/cuda_int.h"
 #include "ops/recurrent.h"
 
-enum { THREADS = 256, STATIC_BYTES = 48 << 10 };
+enum {
+    THREADS = 256,
+    STATIC_BYTES = 48 << 10,
+    BYTES_MAX = INT32_MAX / (255 * 255) /* products of differences of bytes that a sum takes */
+};
 
 typedef struct layer {
     weft_cuda *cu;
@@ -12,9 +17,13 @@ typedef struct layer {
     int64_t h;
     uint32_t n_dir;
     bool reverse, batch_first, reset_after, input_forget;
+    bool is_bytes; /* quantize_state */
     float clip;
     const char *type;
     weft_dim gates; /* offset of the products in scratch memory */
+    /* Of layers of bytes: bytes, scale and zero point of x; states, cells, bytes of states.
+     */
+    weft_dim x, x_scale, x_zero, states, cells, bytes;
 } layer;
 
 /* Shared memory of recurrent_steps: state, cell, sums of the gates, reset state. */
@@ -40,14 +49,15 @@ static weft_err read_layer(weft_cuda *cu, weft_op_id op, layer *l)
     l->input_forget = weft_attrs_int(attrs, WEFT_ATTR_INPUT_FORGET, 0) != 0;
     l->clip = (float)weft_attrs_float(attrs, WEFT_ATTR_CLIP, 0);
     l->type = weft_dtype_name((weft_dtype)x->dtype);
-    if (weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0)
-        return weft_cuda__unsup(cu, "states quantised by their range run on CPUs only");
+    l->is_bytes = weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0;
     if (!weft_dim_is_const(r->dim[2]))
         return weft_cuda__unsup(cu, "only running tells the hidden size");
     l->h = r->dim[2];
     if (l->h > STATIC_BYTES || shared_bytes(l) > STATIC_BYTES)
         return weft_cuda__unsup(cu, "a hidden size of %lld is too large for a block's memory",
                                 (long long)l->h);
+    if (l->is_bytes && (!weft_dim_is_const(l->n_in) || l->n_in > BYTES_MAX))
+        return weft_cuda__unsup(cu, "sums of more than %d products of bytes", BYTES_MAX);
     if (len && len->dtype != WEFT_DTYPE_I32)
         return weft_cuda__unsup(cu, "lengths of type %s", weft_dtype_name((weft_dtype)len->dtype));
     return WEFT_ERR_OK;
@@ -108,6 +118,14 @@ static weft_err print_acts(const layer *l, weft_cuda_kernel *k)
     return WEFT_ERR_OK;
 }
 
+/* The members of recurrent_size. */
+static const char *size_text(const layer *l, weft_cuda_kernel *k)
+{
+    const char *steps = weft_cuda__int(k, l->n_step), *batch = weft_cuda__int(k, l->n_batch);
+    return weft_arena_printf(weft_cuda__arena(l->cu), "{%s, %s, %u, %s}", steps, batch, l->n_dir,
+                             l->batch_first ? "true" : "false");
+}
+
 static weft_err emit_steps(const layer *l)
 {
     weft_cuda_kernel *k = weft_cuda__kernel(l->cu, "recurrent_steps", THREADS);
@@ -124,13 +142,86 @@ static weft_err emit_steps(const layer *l)
     weft_buf_printf(
         weft_cuda__body(k),
         "    const recurrent_data<%s> data = {gates, r, %s, %s, %s, %s, %s, %s, %s, %s};\n"
-        "    const recurrent_size size = {%s, %s, %u, %s};\n"
+        "    const recurrent_size size = %s;\n"
         "    recurrent_steps<%d, %lld, %s, %s>(data, size, %s, %s, @_acts{});\n",
-        l->type, bias, h0, c0, peep, len, y, y_h, y_c, weft_cuda__int(k, l->n_step),
-        weft_cuda__int(k, l->n_batch), l->n_dir, l->batch_first ? "true" : "false", (int)l->cell,
+        l->type, bias, h0, c0, peep, len, y, y_h, y_c, size_text(l, k), (int)l->cell,
         (long long)l->h, l->reset_after ? "true" : "false", l->input_forget ? "true" : "false",
         l->reverse ? "true" : "false", weft_cuda__f32_text(l->cu, l->clip));
     weft_cuda__launch(k, l->n_batch, l->n_dir, 1, 0);
+    return WEFT_ERR_OK;
+}
+
+/* -- Layers of bytes -------------------------------------------------------------------------- */
+
+/* Neighbours that a thread reads at once of rows of n bytes. */
+static int byte_pack(int64_t n)
+{
+    return n % 4 == 0 ? 4 : 1;
+}
+
+/* Adds rows of bytes as parameters; returns the expression that constructs them. */
+static const char *byte_rows(const layer *l, weft_cuda_kernel *k, uint32_t in, uint32_t scale)
+{
+    weft_cuda__in(k, "w", in);
+    weft_cuda__in(k, "scale", scale);
+    weft_cuda__in(k, "zero", scale + 1);
+    const weft_ttype *w = weft_cuda__in_type(l->cu, in);
+    return weft_arena_printf(weft_cuda__arena(l->cu), "byte_rows<%s>{w, scale, zero}",
+                             weft_dtype_name((weft_dtype)w->dtype));
+}
+
+static void reserve_bytes(layer *l)
+{
+    weft_cuda *cu = l->cu;
+    weft_dim states = weft_cuda__mul(cu, l->n_batch, (int64_t)l->n_dir * l->h);
+    l->x = weft_cuda__scratch_bytes(cu, weft_cuda__numel(cu, weft_cuda__in_type(cu, 0)));
+    l->x_scale = weft_cuda__scratch_bytes(cu, 4);
+    l->x_zero = weft_cuda__scratch_bytes(cu, 1);
+    l->states = weft_cuda__scratch_bytes(cu, weft_cuda__mul(cu, states, 4));
+    l->cells = weft_cuda__scratch_bytes(cu, weft_cuda__mul(cu, states, 4));
+    l->bytes = weft_cuda__scratch_bytes(cu, states);
+}
+
+static void emit_byte_inputs(const layer *l)
+{
+    weft_cuda_kernel *k = weft_cuda__kernel(l->cu, "recurrent_byte_inputs", THREADS);
+    weft_cuda__include(k, "recurrent.cuh");
+    weft_cuda__scratch(k, "x", WEFT_DTYPE_U8, l->x, true);
+    weft_cuda__scratch(k, "x_scale", WEFT_DTYPE_F32, l->x_scale, true);
+    weft_cuda__scratch(k, "x_zero", WEFT_DTYPE_U8, l->x_zero, true);
+    const char *rows = byte_rows(l, k, 1, WEFT_LSTM_W_SCALE), *bias = operand(l, k, "bias", 3);
+    weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, false);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    recurrent_byte_inputs<%lld, %d>(x, x_scale, x_zero, %s, %s, gates, %s);\n",
+                    (long long)l->h, byte_pack(l->n_in), rows, bias, weft_cuda__int(k, l->n_in));
+    weft_cuda__launch(k, weft_cuda__mul(l->cu, l->n_step, l->n_batch),
+                      weft_cuda__ceil_div(l->cu, WEFT_CELL_LSTM * l->h, THREADS / 32), l->n_dir, 0);
+}
+
+static weft_err emit_byte_steps(const layer *l)
+{
+    weft_cuda_kernel *k = weft_cuda__kernel(l->cu, "recurrent_byte_steps", THREADS);
+    weft_cuda__include(k, "recurrent.cuh");
+    WEFT_TRY(print_acts(l, k));
+    weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, true);
+    weft_cuda__scratch(k, "states", WEFT_DTYPE_F32, l->states, false);
+    weft_cuda__scratch(k, "cells", WEFT_DTYPE_F32, l->cells, false);
+    weft_cuda__scratch(k, "bytes", WEFT_DTYPE_U8, l->bytes, false);
+    const char *rows = byte_rows(l, k, 2, WEFT_LSTM_R_SCALE), *len = operand(l, k, "len", 4);
+    const char *h0 = operand(l, k, "h0", 5), *c0 = operand(l, k, "c0", 6);
+    const char *peep = operand(l, k, "peep", 7), *y = result(l, k, "y", 0);
+    const char *y_h = result(l, k, "y_h", 1), *y_c = result(l, k, "y_c", 2);
+    weft_buf_printf(
+        weft_cuda__body(k),
+        "    const recurrent_data<f32> data = {gates, 0, 0, %s, %s, %s, %s, %s, %s, %s};\n"
+        "    const recurrent_size size = %s;\n"
+        "    recurrent_byte_steps<%d, %lld, %d, %s>(data, %s, recurrent_states{states, cells, "
+        "bytes},\n"
+        "        size, %s, %s, @_acts{});\n",
+        h0, c0, peep, len, y, y_h, y_c, size_text(l, k), THREADS, (long long)l->h, byte_pack(l->h),
+        l->input_forget ? "true" : "false", rows, l->reverse ? "true" : "false",
+        weft_cuda__f32_text(l->cu, l->clip));
+    weft_cuda__launch(k, l->n_dir, 1, 1, 0);
     return WEFT_ERR_OK;
 }
 
@@ -141,6 +232,14 @@ weft_err weft_cuda_emit_recurrent(weft_cuda *cu, weft_node n)
     weft_dim rows = weft_cuda__mul(cu, l.n_step, l.n_batch);
     l.gates = weft_cuda__scratch_bytes(
         cu, weft_cuda__mul(cu, rows, (int64_t)l.n_dir * (int64_t)l.cell * l.h * 4));
+    if (l.is_bytes) {
+        reserve_bytes(&l);
+        weft_cuda__quantize_by_range(cu, (weft_bundle_arg[]){weft_cuda__at_scratch(l.x),
+                                                             weft_cuda__at_scratch(l.x_scale),
+                                                             weft_cuda__at_scratch(l.x_zero)});
+        emit_byte_inputs(&l);
+        return emit_byte_steps(&l);
+    }
     emit_inputs(&l);
     return emit_steps(&l);
 }

@@ -71,6 +71,20 @@ static const char *offset_text(weft_cuda_kernel *k, const reduction *r, bool ove
     return sum ? sum : "0";
 }
 
+/* Whether the elements of a result are so many strides apart, so that no size divides an index. */
+static bool is_one_run(weft_cuda *cu, const reduction *r)
+{
+    const weft_ttype *x = weft_cuda__in_type(cu, 0);
+    uint32_t runs = 0;
+    bool inside = false;
+    for (uint32_t i = 0; i < x->rank; i++)
+        if (x->dim[i] != 1) {
+            runs += r->over[i] && !inside;
+            inside = r->over[i];
+        }
+    return runs <= 1;
+}
+
 static const char *print_places(weft_cuda_kernel *k, const reduction *r)
 {
     weft_arena *arena = weft_cuda__arena(weft_cuda__of(k));
@@ -115,6 +129,8 @@ static weft_err emit_places(weft_cuda *cu, const reduction *r, const char *funct
             kept[n_kept++] = x->dim[i];
     }
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "reduce", THREADS);
+    if (is_one_run(cu, r))
+        weft_cuda__share_sizes(k);
     weft_cuda__include(k, "reduce.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);

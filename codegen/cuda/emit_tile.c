@@ -160,9 +160,10 @@ static weft_err sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_dim sc
     weft_cuda__out(k, "y", 0);
     if (bias)
         weft_cuda__in(k, "bias", 2);
-    const char *n = weft_cuda__number(k, weft_cuda__numel(cu, o));
-    const char *below = weft_cuda__number(k, weft_cuda__product(cu, o, along + 1, o->rank));
-    const char *size = weft_cuda__number(k, o->dim[along]);
+    const char *parts = weft_cuda__own_number(k, v->parts);
+    const char *n = weft_cuda__own_number(k, weft_cuda__numel(cu, o));
+    const char *below = weft_cuda__own_number(k, weft_cuda__product(cu, o, along + 1, o->rank));
+    const char *size = weft_cuda__own_number(k, o->dim[along]);
     WEFT_TRY(weft_cuda__sum_epilogue(k, WEFT_ATTR_EPILOGUE, axis, alpha, beta, addend, &post));
     if (bias) {
         weft_buf_printf(weft_cuda__top(k),
@@ -174,8 +175,8 @@ static weft_err sum_parts(weft_cuda *cu, const weft_cuda_variant *v, weft_dim sc
                         weft_dtype_name((weft_dtype)o->dtype));
         post = weft_arena_printf(weft_cuda__arena(cu), "@_biased{bias, %s}", post);
     }
-    weft_buf_printf(weft_cuda__body(k), "    sum_parts<%u>(part, y, %s, %s, %s, %s);\n", v->parts,
-                    n, below, size, post);
+    weft_buf_printf(weft_cuda__body(k), "    sum_parts<%d>(part, %s, y, %s, %s, %s, %s);\n",
+                    PARTS_MAX, parts, n, below, size, post);
     weft_dim blocks = weft_cuda__ceil_div(cu, weft_cuda__numel(cu, o), THREADS);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, v->taken), 1, 1, 0);
     return WEFT_ERR_OK;
@@ -205,7 +206,12 @@ void weft_cuda__add_result(weft_cuda_tiled *t)
     weft_dim all = weft_cuda__numel(cu, weft_cuda__out_type(cu, 0));
     weft_cuda__scratch(t->kernel, "y", WEFT_DTYPE_F32, t->scratch, false);
     t->first = weft_arena_printf(weft_cuda__arena(cu), "blockIdx.y * (size_t)%s",
-                                 weft_cuda__number(t->kernel, all));
+                                 weft_cuda__own_number(t->kernel, all));
+}
+
+const char *weft_cuda__part_text(const weft_cuda_tiled *t)
+{
+    return t->variant->parts > 1 ? weft_cuda__own_number(t->kernel, t->variant->each) : "0";
 }
 
 weft_err weft_cuda__end_tiled(const weft_cuda_tiled *t, int32_t axis, bool bias, float alpha,

@@ -462,14 +462,14 @@ __device__ inline void product(A &a, B &b, int begin, int depth, const Out &out)
 
 /* -- Parts of the depth ------------------------------------------------------------------------- */
 
-/* The part of the depth `total` for blockIdx.y: EACH elements, or all if EACH is 0. */
-template <int EACH> struct depth_part {
+/* The part of the depth `total` for blockIdx.y: `each` elements, or all if `each` is 0. */
+struct depth_part {
     int begin, end;
 
-    __device__ depth_part(int total)
+    __device__ depth_part(int total, int each)
     {
-        begin = EACH ? (int)blockIdx.y * EACH : 0;
-        end = EACH && begin + EACH < total ? begin + EACH : total;
+        begin = each ? (int)blockIdx.y * each : 0;
+        end = each && begin + each < total ? begin + each : total;
     }
 };
 
@@ -481,18 +481,20 @@ struct no_post {
     }
 };
 
-/* Adds partial sums, one thread per element: y[at] = post(sum of part[s][at], at, c), where `c` is the
- * coordinate of `at` along a dim of `size` with stride `below`. */
-template <int PARTS, class T, class Post>
-__device__ inline void sum_parts(const f32 *part, T *y, u32 n, u32 below, u32 size, const Post &post)
+/* Adds at most MOST partial sums, one thread per element: y[at] = post(sum of part[s][at], at, c), where
+ * `c` is the coordinate of `at` along a dim of `size` with stride `below`. */
+template <int MOST, class T, class Post>
+__device__ inline void sum_parts(const f32 *part, int parts, T *y, u32 n, u32 below, u32 size,
+                                 const Post &post)
 {
     u32 at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n)
         return;
     f32 acc = 0;
 #pragma unroll
-    for (int s = 0; s < PARTS; s++)
-        acc += part[(size_t)s * n + at];
+    for (int s = 0; s < MOST; s++)
+        if (s < parts)
+            acc += part[(size_t)s * n + at];
     y[at] = convert<T>(post(acc, at, (int)(at / below % size)));
 }
 
@@ -568,15 +570,15 @@ template <class T, class Post> struct gemm_out {
     }
 };
 
-/* y = post(op(a) op(b)), op(a) m x k and op(b) k x n, of the matrices that the place's batch has. EACH:
- * the depth of a part, if blocks have parts (Y is then f32, and `first` that of the part). */
+/* y = post(op(a) op(b)), op(a) m x k and op(b) k x n, of the matrices that the place's batch has. each:
+ * the depth of a part, if blocks have parts (Y is then f32, and `first` that of the part), else 0. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, bool TRANS_A,
-          bool TRANS_B, int EACH, class Y, class Post>
+          bool TRANS_B, class Y, class Post>
 __device__ inline void gemm(const T *a, size_t lda, const T *b, size_t ldb, Y *y, size_t first,
-                            const gemm_place &place, int m, int n, int k, const Post &post)
+                            const gemm_place &place, int m, int n, int k, int each, const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
-    const depth_part<EACH> part(k);
+    const depth_part part(k, each);
     matrix<T, !TRANS_A, BM, THREADS> left(a, lda, place.row, m, part.end);
     matrix<T, TRANS_B, BN, THREADS> right(b, ldb, place.col, n, part.end);
     gemm_out<Y, Post> out(y, post, first, place.row, place.col, m, n);

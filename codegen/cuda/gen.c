@@ -291,27 +291,53 @@ void weft_cuda__scratch(weft_cuda_kernel *k, const char *name, weft_dtype dtype,
     weft_cuda__pointer(k, name, dtype, constant, weft_cuda__at_scratch(at));
 }
 
+void weft_cuda__share_sizes(weft_cuda_kernel *k)
+{
+    k->shares_sizes = true;
+}
+
+/* Not representable as `int`. */
+static bool is_long(weft_dim d)
+{
+    return weft_dim_is_const(d) && (d > INT_MAX || d < INT_MIN);
+}
+
+/* Whether the constant is written into the text. */
+static bool is_fixed(const weft_cuda_kernel *k, weft_dim d)
+{
+    return weft_dim_is_const(d) && (!k->shares_sizes || d == 0 || d == 1);
+}
+
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d)
 {
-    return weft_dim_is_const(d)
-               ? weft_arena_printf(k->cu->code->arena,
-                                   d > INT_MAX || d < INT_MIN ? "%lldll" : "%lld", (long long)d)
+    return is_fixed(k, d)
+               ? weft_arena_printf(k->cu->code->arena, is_long(d) ? "%lldll" : "%lld", (long long)d)
                : weft_cuda__number(k, d);
 }
 
-const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d)
+static const char *add_number(weft_cuda_kernel *k, weft_dim d)
 {
     weft_arena *arena = k->cu->code->arena;
-    if (weft_dim_is_const(d) && (d > INT_MAX || d < INT_MIN)) /* not representable as int */
-        return weft_cuda__int(k, d);
-    for (uint32_t i = 0; i < k->symbol.len; i++)
-        if (k->symbol.at[i] == d)
-            return weft_arena_printf(arena, "d%u", i);
     const char *name = weft_arena_printf(arena, "d%u", k->symbol.len);
     WEFT_VEC_PUSH(arena, &k->symbol, d);
     add_param(k, weft_arena_printf(arena, "int %s", name),
               (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_INT, .dim = d});
     return name;
+}
+
+const char *weft_cuda__number(weft_cuda_kernel *k, weft_dim d)
+{
+    if (is_long(d))
+        return weft_arena_printf(k->cu->code->arena, "%lldll", (long long)d);
+    for (uint32_t i = 0; i < k->symbol.len; i++)
+        if (k->symbol.at[i] == d)
+            return weft_arena_printf(k->cu->code->arena, "d%u", i);
+    return add_number(k, d);
+}
+
+const char *weft_cuda__own_number(weft_cuda_kernel *k, weft_dim d)
+{
+    return weft_dim_is_const(d) && !is_long(d) ? add_number(k, d) : weft_cuda__number(k, d);
 }
 
 uint32_t weft_cuda__int_count(const weft_cuda_kernel *k)
@@ -339,10 +365,13 @@ const char *weft_cuda__long_of(weft_cuda_kernel *k, const weft_dim *dim, uint32_
         else
             text = weft_arena_printf(arena, "%s * %s", text, weft_cuda__int(k, dim[i]));
     }
+    const char *size = is_fixed(k, known) || is_long(known)
+                           ? weft_arena_printf(arena, "%lldll", (long long)known)
+                           : weft_cuda__number(k, known);
     if (!*text)
-        return weft_arena_printf(arena, "(size_t)%lldll", (long long)known);
+        return weft_arena_printf(arena, "(size_t)%s", size);
     return known == 1 ? weft_arena_printf(arena, "((size_t)%s)", text + 3)
-                      : weft_arena_printf(arena, "((size_t)%lldll%s)", (long long)known, text);
+                      : weft_arena_printf(arena, "((size_t)%s%s)", size, text);
 }
 
 const char *weft_cuda__long(weft_cuda_kernel *k, const weft_ttype *t, uint32_t from, uint32_t to)

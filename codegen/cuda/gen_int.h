@@ -15,6 +15,7 @@ struct weft_cuda_kernel {
     weft_cuda *cu;
     const char *stem;
     uint32_t threads, min_blocks;
+    bool shares_sizes; /* constants become parameters */
     WEFT_VEC(const char *) include;
     WEFT_VEC(weft_cuda__kernel_param) param;
     WEFT_VEC(weft_dim) symbol; /* dims that have a parameter; the first is "d0" */

@@ -6,6 +6,7 @@
  * bias `at % 768ll`. */
 #include "codegen/cuda/gen_int.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef enum motion {
@@ -146,11 +147,19 @@ static weft_err parse_chain(weft_cuda_kernel *k, weft_attr_key key, chain *c)
     return WEFT_ERR_OK;
 }
 
+/* A number of a step as text. Numbers that were learned or measured differ from layer to layer:
+ * they become parameters of the kernel, unless the compiler simplifies a step by them. */
+static const char *number_text(weft_cuda_kernel *k, const weft_step *s, float x)
+{
+    bool simplifies =
+        s->op == WEFT_STEP_POW || s->op == WEFT_STEP_DIV || !isfinite(x) || x == 0 || x == 1;
+    return simplifies ? weft_cuda__f32_text(k->cu, x) : weft_cuda__float(k, x);
+}
+
 /* Prints one line for each step; operand N is named `iN` followed by `suffix`. */
 static void print_steps(const chain *c, const char *acc, const char *suffix, const char *indent,
                         weft_buf *out)
 {
-    weft_cuda *cu = weft_cuda__of(c->k);
     for (uint32_t i = 0; i < c->n_step; i++) {
         const weft_step *s = &c->step[i];
         weft_buf_printf(out, "%sf32 s%u = step_%s(", indent, i, weft_step_name(s->op));
@@ -170,15 +179,15 @@ static void print_steps(const chain *c, const char *acc, const char *suffix, con
                     weft_buf_puts(out, acc);
                 break;
             default:
-                weft_buf_puts(out, weft_cuda__f32_text(cu, s->arg[j].number));
+                weft_buf_puts(out, number_text(c->k, s, s->arg[j].number));
             }
         }
         weft_buf_puts(out, ");\n");
     }
 }
 
-/* Prints the members of the structure: pointers to operands, and the symbols that indices use.
- * Returns the expression that constructs the structure. */
+/* Prints the members of the structure: pointers to operands, the sizes and numbers. Returns
+ * the expression that constructs the structure. */
 static const char *print_members(const chain *c, const char *name, const char *prefix,
                                  weft_buf *out)
 {
@@ -199,6 +208,11 @@ static const char *print_members(const chain *c, const char *name, const char *p
         weft_buf_printf(out, "    int d%u;\n", i);
         made = made ? weft_arena_printf(arena, "%s, d%u", made, i)
                     : weft_arena_printf(arena, "d%u", i);
+    }
+    for (uint32_t i = 0; i < c->k->n_float; i++) {
+        weft_buf_printf(out, "    float f%u;\n", i);
+        made = made ? weft_arena_printf(arena, "%s, f%u", made, i)
+                    : weft_arena_printf(arena, "f%u", i);
     }
     return weft_arena_printf(arena, "@_%s{%s}", name, made ? made : "");
 }
@@ -272,21 +286,51 @@ weft_err weft_cuda__sum_epilogue(weft_cuda_kernel *k, weft_attr_key key, int32_t
 
 /* -- Element-wise chains ----------------------------------------------------------------------- */
 
+typedef enum load {
+    LOADS_ONE,  /* one element for all of a pack */
+    LOADS_PACK, /* consecutive elements */
+    LOADS_EACH  /* an index for each element */
+} load;
+
+static load load_of(const weft_ttype *o, const access *a, int64_t pack)
+{
+    bool advances = true;
+    if (a->single || a->n == 0)
+        return LOADS_ONE;
+    bool is_even = run_length(o, a, &advances) % pack == 0;
+    if (!advances && is_even)
+        return LOADS_ONE;
+    return a->whole || is_even ? LOADS_PACK : LOADS_EACH;
+}
+
+/* Whether all operands are loaded by one index for a pack. */
+static bool is_packed(const chain *c, const weft_ttype *o, int64_t pack)
+{
+    for (uint32_t i = 0; i < OPERANDS_MAX; i++) {
+        access a;
+        if (!c->used[i])
+            continue;
+        find_access(weft_cuda__spread_type(weft_cuda__of(c->k), i), o, &a);
+        if (load_of(o, &a, pack) == LOADS_EACH)
+            return false;
+    }
+    return true;
+}
+
 /* Prints the load of i<N>[]: the `pack` elements of operand `i` that start at `at`. */
 static void print_load(const chain *c, uint32_t i, const weft_ttype *o, const access *a,
                        int64_t pack, weft_buf *out)
 {
     weft_buf_printf(out, "        f32 i%u[N] = {};\n", i);
-    bool advances = true;
-    int64_t run = a->single || a->n == 0 ? pack : run_length(o, a, &advances);
-    if (a->single || a->n == 0 || (!advances && run % pack == 0)) {
+    load how = load_of(o, a, pack);
+    if (how == LOADS_ONE) {
         const char *index = a->single || a->n == 0 ? "0" : index_text(c->k, o, a, "at");
         weft_buf_printf(out,
                         "        f32 x%u_ = convert<f32>(x%u[%s]);\n"
                         "        for (int n = 0; n < N; n++)\n"
                         "            i%u[n] = x%u_;\n",
                         i, i, index, i, i);
-    } else if (a->whole || (advances && run % pack == 0)) {
+    } else if (how == LOADS_PACK) {
         weft_buf_printf(out, "        load_pack<N>(i%u, x%u, %s, left);\n", i, i,
                         index_text(c->k, o, a, "at"));
     } else {
@@ -305,6 +349,8 @@ weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack, 
     chain c;
     WEFT_TRY(parse_chain(k, key, &c));
     weft_buf *top = weft_cuda__top(k), body = {0};
+    if (is_packed(&c, o, pack))
+        weft_cuda__share_sizes(k);
     for (uint32_t i = 0; i < OPERANDS_MAX; i++) {
         access a;
         if (!c.used[i])
@@ -312,14 +358,14 @@ weft_err weft_cuda__chain(weft_cuda_kernel *k, weft_attr_key key, int64_t pack, 
         find_access(weft_cuda__spread_type(cu, i), o, &a);
         print_load(&c, i, o, &a, pack, &body);
     }
+    weft_buf_puts(&body, "#pragma unroll\n        for (int n = 0; n < N; n++) {\n");
+    print_steps(&c, "0", "[n]", "            ", &body);
+    weft_buf_printf(&body, "            y[n] = s%u;\n        }\n    }\n};\n", c.n_step - 1);
     *out = print_members(&c, "chain", "x", top);
     weft_buf_puts(top, "    template <int N>\n"
                        "    __device__ void operator()(f32 (&y)[N], size_t at, int left) const\n"
                        "    {\n");
     weft_buf_puts(top, body.at ? body.at : "");
-    weft_buf_puts(top, "#pragma unroll\n        for (int n = 0; n < N; n++) {\n");
-    print_steps(&c, "0", "[n]", "            ", top);
-    weft_buf_printf(top, "            y[n] = s%u;\n        }\n    }\n};\n", c.n_step - 1);
     top->failed = top->failed || body.failed;
     weft_buf_finish(&body);
     return WEFT_ERR_OK;

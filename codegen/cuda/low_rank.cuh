@@ -53,12 +53,13 @@ template <int LD> struct padded_out {
     }
 };
 
-/* x: rows of k elements; w: k x n, or n x k if TRANS_B. PADDED: the padded rank, 16, 32 or 64. EACH: the
+/* x: rows of k elements; w: k x n, or n x k if TRANS_B. PADDED: the padded rank, 16, 32 or 64. each: the
  * depth of a part if the depth is split, else 0. */
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, bool TRANS_B,
-          int PADDED, int EACH, class Y, class Post>
+          int PADDED, class Y, class Post>
 __device__ inline void low_rank(const T *x, const T *w, Y *y, size_t first,
-                                const low_rank_place<T> &at, int n, int k, const Post &post)
+                                const low_rank_place<T> &at, int n, int k, int each,
+                                const Post &post)
 {
     const int THREADS = WARPS_M * WARPS_N * 32, LA = BM + 4, LB = BN + 4;
     typedef typename sums_of<T, BM, BN, WARPS_M, WARPS_N, STAGES, TF32>::type Sums;
@@ -71,7 +72,7 @@ __device__ inline void low_rank(const T *x, const T *w, Y *y, size_t first,
     cell *tile = (cell *)memory;
     f32 *padded = (f32 *)memory, *slab = padded + PADDED * LA;
 
-    const depth_part<EACH> part(k);
+    const depth_part part(k, each);
     matrix<T, true, BM, THREADS> left(x, k, at.row, at.end, part.end);
     matrix<T, TRANS_B, BN, THREADS> right(w, TRANS_B ? k : n, at.col, n, part.end);
     matrix<T, false, PADDED, THREADS> down(at.u, at.rank, 0, at.rank, part.end);

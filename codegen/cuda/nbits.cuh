@@ -124,12 +124,12 @@ template <int BITS, int ROWS, int THREADS> struct packed_rows {
 };
 
 /* y = x w^T in tiles; parameters as of gemm(). */
-template <int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int EACH, int BITS>
+template <int BM, int BN, int WARPS_M, int WARPS_N, int STAGES, bool TF32, int BITS>
 __device__ inline void gemm_packed(const f32 *x, const packed_weights<BITS> &w, f32 *y, size_t first,
-                                   const gemm_place &place, int m, int n, int k)
+                                   const gemm_place &place, int m, int n, int k, int each)
 {
     const int THREADS = WARPS_M * WARPS_N * 32;
-    const depth_part<EACH> part(k);
+    const depth_part part(k, each);
     matrix<f32, true, BM, THREADS> left(x, k, place.row, m, part.end);
     packed_rows<BITS, BN, THREADS> right(w, place.col, n, part.end);
     gemm_out<f32, no_post> out(y, no_post{}, first, place.row, place.col, m, n);

@@ -57,6 +57,13 @@ __device__ inline void find_range(const f32 *x, size_t n, f32 *range)
     }
 }
 
+/* The scale and the zero point of u8 for the range [lo, hi], which contains 0. */
+__device__ inline u8 scale_of_range(f32 lo, f32 hi, f32 *step)
+{
+    *step = hi > lo ? (hi - lo) / 255.0f : 1;
+    return lo == -infinity() ? 255 : quantized<u8>(-lo, *step, 0);
+}
+
 /* Computes y, *scale and *zero of n elements, one element per thread; a NULL result is skipped. The
  * number of parts equals THREADS. */
 template <int THREADS>
@@ -65,8 +72,8 @@ __device__ inline void quantize_range(const f32 *x, size_t n, const f32 *range, 
 {
     f32 lo = block_reduce<THREADS, lesser>(range[threadIdx.x]);
     f32 hi = block_reduce<THREADS, greater>(range[THREADS + threadIdx.x]);
-    f32 step = hi > lo ? (hi - lo) / 255.0f : 1;
-    u8 at_zero = lo == -infinity() ? 255 : quantized<u8>(-lo, step, 0);
+    f32 step;
+    u8 at_zero = scale_of_range(lo, hi, &step);
     size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (y && at < n)
         y[at] = quantized<u8>(x[at], step, (f32)at_zero);

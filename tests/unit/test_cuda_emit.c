@@ -435,6 +435,44 @@ static void test_cuda_emit__recurrent_layers_equal_the_reference(void **state)
     check_typed_weights(recurrent_cases, n, recurrent_weights, "f16", 4e-3);
 }
 
+/* Weights of bytes; sequences end at different steps; rows that four bytes fill and that they do
+ * not.
+ */
+static const char byte_weights[] = "weight $w \"w\" : T[2,36,5] = random 3\n"
+                                   "weight $r \"r\" : T[2,36,9] = random 4\n"
+                                   "weight $b \"b\" : f32[2,72] = random 5\n"
+                                   "weight $s \"s\" : f32[72] = splat 0.004\n"
+                                   "weight $z \"z\" : T[72] = splat 3\n"
+                                   "weight $v \"v\" : T[1,64,8] = random 6\n"
+                                   "weight $q \"q\" : T[1,64,16] = random 7\n"
+                                   "weight $p \"p\" : f32[1,48] = random 8\n"
+                                   "weight $t \"t\" : f32[64] = random 9\n"
+                                   "weight $o \"o\" : T[64] = splat 100\n"
+                                   "weight $n \"n\" : i32[3] = dense [4, 0, 2]\n";
+
+static const emit_case byte_cases[] = {
+    {"%x : f32[?s,?b,5], %h : f32[2,?b,9], %c : f32[2,?b,9]",
+     "f32[?s,2,?b,9] = lstm %x, $w, $r, $b, _, %h, %c, _, $s, $z, $s, $z {hidden_size = 9, "
+     "direction = \"bidirectional\", quantize_state = 1}",
+     "bs",
+     {3, 4},
+     true},
+    {"%x : f32[4,3,8]",
+     "f32[4,1,3,16] = lstm %x, $v, $q, _, $n, _, _, $p, $t, $o, $t, $o {hidden_size = 16, "
+     "direction = \"reverse\", clip = 0.75, quantize_state = 1}",
+     "",
+     {0},
+     true},
+};
+
+static void test_cuda_emit__recurrent_layers_of_bytes_equal_the_reference(void **state)
+{
+    (void)state;
+    size_t n = sizeof byte_cases / sizeof byte_cases[0];
+    check_typed_weights(byte_cases, n, byte_weights, "i8", 1e-5);
+    check_typed_weights(byte_cases, n, byte_weights, "u8", 1e-5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_cuda_emit__reductions_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__pools_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__recurrent_layers_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__recurrent_layers_of_bytes_equal_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
