@@ -425,9 +425,10 @@ static const char *source_text(weft_cuda_kernel *k, const weft_dim *before, uint
                                          weft_cuda__long(k, y, dense, y->rank));
     for (uint32_t i = 0; i < dense; i++) {
         const char *in = weft_cuda__int(k, x->dim[i]);
-        const char *place = weft_arena_printf(
-            arena, "(i64)(at / %s %% %s) - %s", weft_cuda__long(k, y, i + 1, y->rank),
-            weft_cuda__long(k, y, i, i + 1), weft_cuda__int(k, before[i]));
+        const char *behind = weft_cuda__long(k, y, i + 1, y->rank);
+        const char *own = weft_cuda__long(k, y, i, i + 1);
+        const char *place = weft_arena_printf(arena, "(i64)(at / %s %% %s) - %s", behind, own,
+                                              weft_cuda__int(k, before[i]));
         if (mode == 'c')
             text = weft_arena_printf(arena,
                                      "%s        c = %s;\n"
@@ -520,14 +521,16 @@ static void emit_concat_part(weft_cuda *cu, uint32_t from, uint32_t to, uint32_t
                    shift[] = {before, inner};
     weft_dim rows = weft_cuda__product(cu, y, 0, axis);
     const char *row_text = weft_cuda__long(k, y, 0, axis);
+    const char *part_text = weft_cuda__long_of(k, part, 2);
+    const char *whole_text = weft_cuda__long_of(k, whole, 2);
+    const char *shift_text = weft_cuda__long_of(k, shift, 2);
     weft_buf_printf(body,
                     "    size_t at = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) * %lld;\n"
                     "    size_t width = %s, row = at / width, c = at %% width;\n"
                     "    if (row >= %s)\n"
                     "        return;\n"
                     "    size_t to = row * %s + %s + c;\n",
-                    (long long)pack, weft_cuda__long_of(k, part, 2), row_text,
-                    weft_cuda__long_of(k, whole, 2), weft_cuda__long_of(k, shift, 2));
+                    (long long)pack, part_text, row_text, whole_text, shift_text);
     weft_buf_printf(body, "    %s v[%lld];\n", weft_dtype_name(bits), (long long)pack);
     for (uint32_t i = 0; i < slots; i++) {
         bool is_used = i + 1 == slots || i + 1 < to - from;
@@ -612,10 +615,11 @@ weft_err weft_cuda_emit_gather(weft_cuda *cu, weft_node n)
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__in(k, "index", 1);
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(0, 0));
+    const char *all = weft_cuda__long(k, y, 0, y->rank);
+    const char *count = weft_cuda__long(k, index, 0, index->rank);
+    const char *inner_text = weft_cuda__long(k, x, axis + 1, x->rank);
     weft_buf_printf(weft_cuda__body(k), "    gather<%lld>(x, index, y, %s, %s, %s, %s, (%s)%s);\n",
-                    (long long)pack, weft_cuda__long(k, y, 0, y->rank),
-                    weft_cuda__long(k, index, 0, index->rank),
-                    weft_cuda__long(k, x, axis + 1, x->rank), weft_cuda__int(k, x->dim[axis]),
+                    (long long)pack, all, count, inner_text, weft_cuda__int(k, x->dim[axis]),
                     weft_dtype_name(bits), absent_bits((weft_dtype)x->dtype));
     weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), pack, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;

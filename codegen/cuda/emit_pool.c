@@ -146,10 +146,11 @@ weft_err weft_cuda_emit_pool(weft_cuda *cu, weft_node n)
     for (uint32_t i = 0; i < SPATIAL; i++)
         dim[i] = i < SPATIAL - spatial ? "pool_dim{1, 1, 1, 1, 1, 0, 0}"
                                        : dim_text(k, i - (SPATIAL - spatial));
+    const char *all = weft_cuda__long(k, y, 0, y->rank);
     weft_buf_printf(weft_cuda__body(k),
                     "    pool<%s, %s, %lld>(x, y, %s, %s, %s,\n         %s,\n         %s,\n"
                     "         %s, %s);\n",
-                    window, acc, (long long)pack, where, weft_cuda__long(k, y, 0, y->rank),
+                    window, acc, (long long)pack, where, all,
                     last ? weft_cuda__long(k, y, y->rank - 1u, y->rank) : "1", dim[0], dim[1],
                     dim[2], weft_attrs_int(attrs, WEFT_ATTR_STORAGE_ORDER, 0) ? "true" : "false");
     weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, y), pack, THREADS), 1, 1, 0);
