@@ -261,21 +261,10 @@ void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len)
     weft_buf_putc(buf, '"');
 }
 
-/* Bytes of the character of UTF-8 at `s`; 0: it is cut. */
-static int character_bytes(const char *s)
-{
-    const unsigned char *at = (const unsigned char *)s;
-    int n = *at < 0x80 ? 1 : *at >= 0xf0 ? 4 : *at >= 0xe0 ? 3 : *at >= 0xc0 ? 2 : 0;
-    for (int i = 1; i < n; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 void weft_buf_put_xml(weft_buf *buf, const char *s)
 {
-    for (int n; *s; s += n > 0 ? n : 1) {
-        n = character_bytes(s);
+    for (size_t n; *s; s += n > 0 ? n : 1) {
+        n = weft_utf8_size(s, 4);
         if (*s == '&')
             weft_buf_puts(buf, "&amp;");
         else if (*s == '<')
@@ -287,8 +276,38 @@ void weft_buf_put_xml(weft_buf *buf, const char *s)
         else if (n == 0 || (unsigned char)*s < 0x20 || *s == 0x7f)
             weft_buf_putc(buf, '?');
         else
-            weft_buf_add(buf, s, (size_t)n);
+            weft_buf_add(buf, s, n);
     }
+}
+
+size_t weft_utf8_size(const char *s, size_t len)
+{
+    const unsigned char *at = (const unsigned char *)s;
+    if (len == 0 || *at < 0x80)
+        return len > 0;
+    size_t n = *at < 0xc2 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : *at < 0xf5 ? 4 : 0;
+    if (n == 0 || n > len)
+        return 0;
+    /* The bounds of the second byte exclude overlong forms, surrogates and what is above U+10FFFF.
+     */
+    unsigned low = *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
+    unsigned high = *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
+    if (at[1] < low || at[1] > high)
+        return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    return n;
+}
+
+bool weft_utf8_is_text(const char *s, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        n = weft_utf8_size(s + i, len - i);
+        if (n == 0 || s[i] == '\0')
+            return false;
+    }
+    return true;
 }
 
 int weft_str_order(const void *a, const void *b)

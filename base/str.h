@@ -36,6 +36,15 @@ void weft_buf_put_quoted(weft_buf *buf, const char *s, size_t len);
  * forbids, and characters of UTF-8 that are cut become '?'. */
 void weft_buf_put_xml(weft_buf *buf, const char *s);
 
+/* -- UTF-8 (RFC 3629) ---------------------------------------------------------------------- */
+
+/* Bytes of the character at `s`, of which there are `len`; 0: cut, or no UTF-8 (overlong forms and
+ * surrogates are none). A NUL is a character and ends a sequence: for text that ends in one, `len`
+ * may be 4 everywhere in it. */
+size_t weft_utf8_size(const char *s, size_t len);
+/* Whether all bytes are UTF-8 and none is NUL. */
+bool weft_utf8_is_text(const char *s, size_t len);
+
 /* Order of bytes, for qsort() and bsearch() of an array of strings. */
 int weft_str_order(const void *a, const void *b);
 

@@ -11,6 +11,7 @@
 #include "frontend/onnx_int.h"
 
 #include "base/file_guess.h"
+#include "base/str.h"
 
 #include <string.h>
 
@@ -227,29 +228,6 @@ static weft_err read_field(slimmer *s, cursor *c, part p, field *out)
     return WEFT_ERR_OK;
 }
 
-static bool is_utf8(const uint8_t *at, uint64_t len)
-{
-    for (uint64_t i = 0; i < len;) {
-        uint8_t b = at[i];
-        unsigned more = b < 0x80 ? 0 : (b & 0xe0) == 0xc0 ? 1 : (b & 0xf0) == 0xe0 ? 2 : 3;
-        if (more == 3 && (b & 0xf8) != 0xf0)
-            return false;
-        if (len - i <= more)
-            return false;
-        uint32_t code = more == 0 ? b : b & (0x3fu >> more);
-        for (unsigned k = 1; k <= more; k++) {
-            if ((at[i + k] & 0xc0) != 0x80)
-                return false;
-            code = code << 6 | (at[i + k] & 0x3f);
-        }
-        static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-        if (code < least[more] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-            return false;
-        i += more + 1;
-    }
-    return true;
-}
-
 /* -- Writing ---------------------------------------------------------------------------------- */
 
 static void put(slimmer *s, const void *bytes, size_t len)
@@ -352,7 +330,7 @@ static weft_err check_string(slimmer *s, const field *f, part p)
         return refuse(s, f->start, p, "a name of more than 65536 bytes");
     if (f->len && memchr(f->at, 0, f->len))
         return refuse(s, f->start, p, "a NUL byte in a string");
-    if (!is_utf8(f->at, f->len))
+    if (!weft_utf8_is_text((const char *)f->at, f->len))
         return refuse(s, f->start, p, "a string that is not UTF-8");
     return WEFT_ERR_OK;
 }

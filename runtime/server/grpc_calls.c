@@ -427,13 +427,14 @@ void weft_grpc__start_call(const weft_grpc_method *method, weft_grpc_call *call,
         weft_grpc__run_infer(call, message, len);
         return;
     }
-    bool too_large, waits = false;
+    bool waits = false;
+    const char *wrong;
     size_t decoded;
     ProtobufCMessage *in =
-        weft_grpc__unpack(method->request, message, len, call->decoded_max, &decoded, &too_large);
+        weft_grpc__unpack(method->request, message, len, call->decoded_max, &decoded, &wrong);
     weft_arena *arena = weft_arena_create(ARENA_MAX_BYTES);
     if (!in)
-        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message is malformed");
+        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "the message %s", wrong);
     else if (!arena)
         weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL, "out of memory");
     else if (method->begin)

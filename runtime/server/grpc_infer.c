@@ -454,15 +454,14 @@ bool weft_grpc__read_infer(const weft_model_ref *model, weft_regions *regions,
                 .decoded_max = decoded_max,
                 .answer = out_answer,
                 .text = text};
-    bool ok = r.infer || fail(&r, WEFT_ANSWER_INTERNAL, "out of memory"), too_large = false;
+    bool ok = r.infer || fail(&r, WEFT_ANSWER_INTERNAL, "out of memory");
     const char *wrong = ok ? weft_grpc__scan_infer(message, len) : NULL;
     ok = ok && (!wrong || fail(&r, WEFT_ANSWER_INVALID, "the message %s", wrong));
     if (ok) {
         r.infer->in = (Inference__ModelInferRequest *)weft_grpc__unpack(
             &inference__model_infer_request__descriptor, message, len, decoded_max,
-            &r.infer->decoded, &too_large);
-        ok = r.infer->in || fail(&r, WEFT_ANSWER_INVALID, "the message %s",
-                                 too_large ? "takes too much memory" : "is malformed");
+            &r.infer->decoded, &wrong);
+        ok = r.infer->in || fail(&r, WEFT_ANSWER_INVALID, "the message %s", wrong);
     }
     ok = ok && prepare(&r, model) && read_inputs(&r) && read_outputs(&r);
     if (ok)

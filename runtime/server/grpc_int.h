@@ -183,12 +183,15 @@ typedef struct weft_grpc_names {
 
 /* Finds them without decoding the message. NULL: found; else what is wrong with it. */
 const char *weft_grpc__scan_names(const uint8_t *message, size_t len, weft_grpc_names *out);
-/* *out_bytes: what the decoded message takes. NULL: malformed or, *out_too_large set, larger than
- * decoded_max when decoded. The result is freed by protobuf_c_message_free_unpacked(message, NULL).
+/* Whether every string of the message is UTF-8 without a NUL. */
+bool weft_grpc__has_text(const struct ProtobufCMessageDescriptor *type, const uint8_t *message,
+                         size_t len);
+/* *out_bytes: what the decoded message takes, at most decoded_max. NULL: *out_wrong says what is
+ * wrong with the message. The result is freed by protobuf_c_message_free_unpacked(message, NULL).
  */
 struct ProtobufCMessage *weft_grpc__unpack(const struct ProtobufCMessageDescriptor *type,
                                            const uint8_t *bytes, size_t len, size_t decoded_max,
-                                           size_t *out_bytes, bool *out_too_large);
+                                           size_t *out_bytes, const char **out_wrong);
 
 /* -- ModelInfer (grpc_infer.c) -------------------------------------------------------------- */
 

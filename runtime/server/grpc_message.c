@@ -35,14 +35,18 @@ static void give(void *user, void *memory)
 
 ProtobufCMessage *weft_grpc__unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes,
                                     size_t len, size_t decoded_max, size_t *out_bytes,
-                                    bool *out_too_large)
+                                    const char **out_wrong)
 {
     budget b = {.left = decoded_max};
     ProtobufCAllocator allocator = {.alloc = take, .free = give, .allocator_data = &b};
     static const uint8_t none = 0;
+    if (!weft_grpc__has_text(type, bytes, len)) {
+        *out_wrong = "has a string that is not UTF-8 or holds NUL";
+        return NULL;
+    }
     ProtobufCMessage *m = protobuf_c_message_unpack(type, &allocator, len, bytes ? bytes : &none);
     *out_bytes = decoded_max - b.left;
-    *out_too_large = b.exceeded;
+    *out_wrong = m ? NULL : b.exceeded ? "takes too much memory" : "is malformed";
     return m;
 }
 

@@ -1,6 +1,11 @@
-/* Counts what a ModelInferRequest holds before it is decoded: protobuf-c makes a structure of some
- * 56 bytes of an empty entry of a map, which takes two bytes in the message. */
+/* Looks at messages before they are decoded: counts what a ModelInferRequest holds, because
+ * protobuf-c makes a structure of some 56 bytes of an empty entry of a map, which takes two bytes
+ * in the message; and reads the strings of all, which protobuf-c cuts at a NUL: a proxy that
+ * compares a name would see another one. */
+#include "base/str.h"
 #include "runtime/server/grpc_int.h"
+
+#include <protobuf-c/protobuf-c.h>
 
 enum {
     UNKNOWN_MAX = 64, /* fields that the schema does not have, in the whole message */
@@ -109,6 +114,35 @@ const char *weft_grpc__scan_infer(const uint8_t *message, size_t len)
     uint32_t n_unknown = 0;
     scan s = {.at = message, .end = message ? message + len : NULL, .n_unknown = &n_unknown};
     return check(&s, request);
+}
+
+/* The walk nests as deep as the type, which refers to itself nowhere. */
+static bool has_text(scan *s, const ProtobufCMessageDescriptor *type)
+{
+    while (s->at < s->end) {
+        uint64_t tag = 0;
+        scan inside;
+        if (!read_varint(s, &tag) || !read_value(s, tag & 7, &inside))
+            return true; /* malformed, as its decoder says */
+        const ProtobufCFieldDescriptor *f =
+            inside.at && tag >> 3 <= INT32_MAX
+                ? protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3))
+                : NULL;
+        if (!f || (tag & 7) != WIRE_LENGTH)
+            continue;
+        if (f->type == PROTOBUF_C_TYPE_STRING &&
+            !weft_utf8_is_text((const char *)inside.at, (size_t)(inside.end - inside.at)))
+            return false;
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE && !has_text(&inside, f->descriptor))
+            return false;
+    }
+    return true;
+}
+
+bool weft_grpc__has_text(const ProtobufCMessageDescriptor *type, const uint8_t *message, size_t len)
+{
+    scan s = {.at = message, .end = message ? message + len : NULL};
+    return has_text(&s, type);
 }
 
 const char *weft_grpc__scan_names(const uint8_t *message, size_t len, weft_grpc_names *out)

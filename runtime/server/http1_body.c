@@ -143,7 +143,15 @@ http1_result weft_http1__read_chunk(http1_chunks *c, const char *at, size_t len,
 
 /* -- Paths ---------------------------------------------------------------------------------- */
 
-/* Decodes one segment into `text`. Returns NULL, or why it is refused. */
+/* Characters that no client has reason to encode (RFC 3986, 2.3); `~` was reserved once. */
+static bool is_unreserved(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '.' || c == '_';
+}
+
+/* Decodes one segment into `text`. Returns NULL, or why it is refused. What a proxy that compares
+ * paths without decoding them would take for another path is refused. */
 static const char *decode(const char *raw, size_t len, char *text, size_t *out_len)
 {
     size_t n = 0;
@@ -158,6 +166,8 @@ static const char *decode(const char *raw, size_t len, char *text, size_t *out_l
             i += 2;
             if (c == '/')
                 return "the path has an encoded slash";
+            if (is_unreserved(c))
+                return "the path has an encoded letter, digit, dash, dot or underscore";
         }
         if (c == '\\' || (unsigned char)c < 0x20 || c == 0x7f)
             return "the path has a backslash or a control character";
@@ -177,7 +187,7 @@ const char *weft_http1__split_path(const char *raw, size_t len, char *text, http
         size_t start = at + 1, n = 0; /* behind the slash */
         const char *slash = start < len ? memchr(raw + start, '/', len - start) : NULL;
         size_t end = slash ? (size_t)(slash - raw) : len;
-        if (end == start && end < len)
+        if (end == start && len > 1)
             return "the path has an empty segment";
         const char *why = decode(raw + start, end - start, text, &n);
         if (why)

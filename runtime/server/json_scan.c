@@ -1,6 +1,8 @@
 /* Reading JSON in place: json_scan.h. */
 #include "runtime/server/json_scan.h"
 
+#include "base/str.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -120,21 +122,12 @@ static bool read_escape(weft_json *j, sink *s)
     return true;
 }
 
-/* A character of more than one byte; RFC 3629: no overlong forms, no surrogates. */
+/* A character of more than one byte. */
 static bool read_utf8(weft_json *j, sink *s)
 {
-    const uint8_t *b = (const uint8_t *)j->at;
-    size_t left = (size_t)(j->end - j->at);
-    size_t n = b[0] >= 0xc2 && b[0] <= 0xdf   ? 2
-               : b[0] >= 0xe0 && b[0] <= 0xef ? 3
-               : b[0] >= 0xf0 && b[0] <= 0xf4 ? 4
-                                              : 0;
-    if (n == 0 || left < n || (b[0] == 0xe0 && b[1] < 0xa0) || (b[0] == 0xed && b[1] > 0x9f) ||
-        (b[0] == 0xf0 && b[1] < 0x90) || (b[0] == 0xf4 && b[1] > 0x8f))
+    size_t n = weft_utf8_size(j->at, (size_t)(j->end - j->at));
+    if (n == 0)
         return fail(j, "a string is not UTF-8");
-    for (size_t i = 1; i < n; i++)
-        if ((b[i] & 0xc0) != 0x80)
-            return fail(j, "a string is not UTF-8");
     for (size_t i = 0; i < n; i++)
         put(s, *j->at++);
     return true;

@@ -14,24 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 sequence at the start of `s`, a NUL-terminated string; 0: not valid UTF-8. */
-static size_t measure_utf8(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n < 2)
-        return n;
-    /* The bounds of the second byte exclude overlong forms, surrogates and code points above
-     * U+10FFFF. */
-    unsigned low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
-    if (s[0] > 0xf4 || s[1] < low || s[1] > high)
-        return 0;
-    for (size_t i = 2; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    return n;
-}
-
 /* Writes a JSON string. Names in error texts come from clients and may be truncated: bytes that are
  * not valid UTF-8 become U+FFFD. */
 static void put_json_string(weft_buf *out, const char *s)
@@ -46,7 +28,7 @@ static void put_json_string(weft_buf *out, const char *s)
         s += plain;
         if (!*s)
             break;
-        size_t n = measure_utf8((const unsigned char *)s);
+        size_t n = weft_utf8_size(s, 4);
         if (n == 0)
             weft_buf_puts(out, "\\ufffd");
         else if (*s == '"' || *s == '\\')

@@ -91,21 +91,14 @@ static region *find(const weft_regions *all, const char *name)
     return r;
 }
 
-/* Whether lists of regions in JSON and Protocol Buffers can have the text. */
-static bool is_utf8(const char *text)
-{
-    json_t *string = json_string(text);
-    json_decref(string);
-    return string != NULL;
-}
-
 static weft_answer check_names(const weft_regions *all, const weft_region_info *i, char *text)
 {
     if (!i->name[0] || strlen(i->name) >= WEFT_REGION_NAME_MAX)
         return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
                                    "the name of a region has 1 to %d bytes",
                                    WEFT_REGION_NAME_MAX - 1);
-    if (!is_utf8(i->name) || !is_utf8(i->key))
+    /* Lists of regions in JSON and Protocol Buffers have the texts. */
+    if (!weft_utf8_is_text(i->name, strlen(i->name)) || !weft_utf8_is_text(i->key, strlen(i->key)))
         return weft_answer__refuse(WEFT_ANSWER_INVALID, text,
                                    "the name or key of a region is not UTF-8");
     if (find(all, i->name))

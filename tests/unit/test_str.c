@@ -199,6 +199,45 @@ static void test_str__controls_are_escaped(void **state)
     assert_string_equal(cut, "ab\\x1");
 }
 
+static void test_str__utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t size;
+    } of[] = {{"a\xff", 1},
+              {"\x7f", 1},
+              {"\xc2\x80", 2},
+              {"\xdf\xbf", 2},
+              {"\xe0\xa0\x80", 3},
+              {"\xed\x9f\xbf", 3},
+              {"\xef\xbf\xbd", 3},
+              {"\xf0\x90\x80\x80", 4},
+              {"\xf4\x8f\xbf\xbf", 4},
+              {"\x80", 0},
+              {"\xc0\x80", 0},
+              {"\xc1\xbf", 0},
+              {"\xc2", 0},
+              {"\xc2z", 0},
+              {"\xe0\x9f\xbf", 0},
+              {"\xed\xa0\x80", 0},
+              {"\xe2\x82", 0},
+              {"\xf0\x8f\xbf\xbf", 0},
+              {"\xf4\x90\x80\x80", 0},
+              {"\xf5\x80\x80\x80", 0}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        size_t len = strlen(of[i].text);
+        assert_int_equal(weft_utf8_size(of[i].text, len), of[i].size);
+        assert_int_equal(weft_utf8_size(of[i].text, 4), of[i].size);
+        assert_int_equal(weft_utf8_is_text(of[i].text, len), of[i].size == len);
+        for (size_t cut = 1; cut < of[i].size; cut++)
+            assert_int_equal(weft_utf8_size(of[i].text, cut), 0);
+    }
+    assert_int_equal(weft_utf8_size("", 0), 0);
+    assert_true(weft_utf8_is_text("", 0));
+    assert_false(weft_utf8_is_text("a\0b", 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_str__quoted_escapes),
         cmocka_unit_test(test_str__xml_is_escaped),
         cmocka_unit_test(test_str__controls_are_escaped),
+        cmocka_unit_test(test_str__utf8),
         cmocka_unit_test(test_str__names_are_interned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,8 @@ import time
 
 import numpy as np
 from http2 import (ACK, CONTINUATION, DATA, EMPTY, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
-                   INFER, LIVE, PING, PRIORITY, PUSH, RST, SETTINGS, SETTINGS_TIMEOUT, WINDOW, Connection, frame, infer_message, literal, number)
+                   INFER, LIVE, PING, PRIORITY, PUSH, RST, SETTINGS, SETTINGS_TIMEOUT, WINDOW, Connection, field, frame, head,
+                   infer_message, literal, number)
 from serving import Server, compile_bundle, digits, is_close, is_sanitized, wait_until
 
 compile_bundle(more=False)
@@ -284,6 +285,32 @@ def check_streams():
             c.close()
 
 
-for check in (check_floods, check_unread, check_full, check_streams):
+# -- Strings -----------------------------------------------------------------------------------
+
+
+def check_strings():
+    """Names that end at a NUL for a library in C and go on for a proxy, and bytes that are not UTF-8, which no other
+    client could read in an answer or a log."""
+    def framed(body):
+        return b"\0" + struct.pack(">I", len(body)) + body
+
+    plain = infer_message(x[:1])[5:]
+    entry = field(4, field(1, b"a\0b") + field(2, b"\x10\1"))
+    cases = [(b"ModelInfer", infer_message(x[:1], name=b"image\0"))]
+    cases += [(b"ModelInfer", framed(more + plain)) for more in (field(3, b"id\0x"), field(3, b"\xff\xfe"), entry)]
+    cases += [(method, framed(field(1, name))) for method in (b"ModelMetadata", b"ModelReady", b"ModelConfig", b"ModelStatistics")
+              for name in (b"digits\0x", b"digits\xc0\x80")]
+    cases.append((b"TraceSetting", framed(field(1, field(1, b"trace_level") + field(2, field(1, b"OFF\0"))))))
+    with Server() as s:
+        for method, message in cases:
+            c = Connection(s, timeout=30)
+            c.send(frame(HEADERS, END_HEADERS, 1, head(method)) + frame(DATA, END_STREAM, 1, message))
+            headers, data = c.answer()
+            c.close()
+            assert b"\x013" in headers and not data, (method, message, headers, data)
+        infer(s)
+
+
+for check in (check_floods, check_unread, check_full, check_streams, check_strings):
     check()
     print(check.__name__, "ok", flush=True)

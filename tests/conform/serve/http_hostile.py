@@ -207,10 +207,11 @@ def check_routes(s):
         assert len(body) == (13 if method == "GET" else 0), body
     for path, allow in (("/v2/models/digits/infer", "POST"), ("/v2/health/live", "GET, HEAD")):
         assert s.request("DELETE", path)[1]["allow"] == allow
-    # One trailing slash, an encoded letter, a query and an absolute URL are the same path.
-    for path in ("/v2/models/digits/", "/v2/models/%64igits", "/v2/models/digits?a=/../b",
-                 "http://any.host:1/v2/models/digits"):
+    # A query and an absolute URL are the same path; what a proxy that does not decode takes for another is refused.
+    for path in ("/v2/models/digits?a=/../b", "http://any.host:1/v2/models/digits"):
         assert s.get(path)[1]["name"] == "digits", path
+    for path in ("/v2/models/digits/", "/v2/models/%64igits", "/v2/models/digits/infe%72", "/v2/"):
+        assert s.get(path)[0] == 400, path
 
 
 def head_of(path, length, more=""):

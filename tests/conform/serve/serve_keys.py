@@ -101,7 +101,8 @@ def check_http(s):
     assert ask(s, "/v2", "all", headers=both)[0] == 200
     assert ask(s, "/v2", "one", headers=both)[0] == 400
     # Encoded paths meet the same gate.
-    assert ask(s, "/v2/models/%64igits")[0] == 401 and ask(s, "/v2/models/%64igits/config", "health")[0] == 403
+    assert ask(s, "/v2/models/%40igits")[0] == 401 and ask(s, "/v2/models/%40igits/config", "health")[0] == 403
+    assert ask(s, "/v2/models/%64igits")[0] == 400
     # A model without the right is like one that does not exist.
     for path in ("/v2/models/%s", "/v2/models/%s/versions/1", "/v2/models/%s/stats", "/v2/models/%s/ready"):
         assert ask(s, path % "digits", "one")[0] == 200
