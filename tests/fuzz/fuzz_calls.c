@@ -2,6 +2,7 @@
  * and, for inferences that are accepted, whether they are answered, given up or cancelled; then the
  * message. Checked: each call is answered once, by a message of the method's type or an error with
  * a text. */
+#include "runtime/server/deployment_int.h"
 #include "runtime/server/grpc_int.h"
 #include "tests/support/oip_router.h"
 
@@ -70,16 +71,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static oip_subject subject;
     static oip_router front;
+    static weft_deployment *deployment; /* without a repository */
     if (size == 0)
         return 0;
     if (!subject.arena)
         oip_subject_open(&subject);
     oip_router_open(&front, &subject);
+    if (!deployment &&
+        weft_deployment__open(&front.options, NULL, &front.options, &deployment) != WEFT_ERR_OK)
+        abort();
     uint32_t at = data[0] % METHODS, end = data[0] / METHODS % 3;
     const weft_grpc_method *method =
         weft_grpc__find_method(methods[at].path, strlen(methods[at].path));
-    weft_grpc_call call = {
-        .router = &front.router, .decoded_max = DECODED_MAX_BYTES, .reply = on_reply};
+    weft_grpc_call call = {.router = &front.router,
+                           .deployment = deployment,
+                           .decoded_max = DECODED_MAX_BYTES,
+                           .reply = on_reply};
     n_replies = 0;
     weft_grpc__start_call(method, &call, data + 1, size - 1);
     if (n_replies == 0 && end == 0)

@@ -3,6 +3,7 @@
  * First byte of the input: 0 an infer body (model, length of the JSON as two bytes, body), 1 a raw
  * body (model, body), 2 a request (method, path, newline, body). Checked: all data of the tensors
  * read can be accessed, and the answer is JSON. */
+#include "runtime/server/deployment_int.h"
 #include "runtime/server/http_int.h"
 #include "tests/support/oip_router.h"
 
@@ -111,8 +112,13 @@ static void route(const uint8_t *data, size_t size)
     static const http1_method methods[] = {HTTP1_GET, HTTP1_POST, HTTP1_PUT, HTTP1_HEAD};
     static oip_router front;
     static weft_http http;
+    static weft_deployment *deployment; /* without a repository */
     oip_router_open(&front, &subject);
+    if (!deployment &&
+        weft_deployment__open(&front.options, NULL, &front.options, &deployment) != WEFT_ERR_OK)
+        abort();
     http = (weft_http){.options = &front.options,
+                       .front = {.deployment = deployment},
                        .router = &front.router,
                        .max_body = UINT32_MAX,
                        .held_max = UINT32_MAX};
