@@ -235,10 +235,15 @@ static bool is_running(const change_unit *u)
 }
 
 /* What runs, with each model's rate over its workers by capacity. */
-static void add_stage(change *c, const units *start, const units *stop)
+static const weft_plan *plan_running(change *c)
 {
     const weft_plan *plan = weft_change__plan(c, is_running);
     share_rates(c, plan);
+    return plan;
+}
+
+static void add_stage(change *c, const units *start, const units *stop, const weft_plan *plan)
+{
     const weft_reconcile_stage stage = {.start = list_workers(c, start),
                                         .n_start = start->len,
                                         .stop = list_workers(c, stop),
@@ -300,13 +305,14 @@ static weft_err allow_roll(change *c, const char *group, const units *list)
 
 weft_err weft_change__roll_groups(change *c)
 {
+    const weft_plan *plan = plan_running(c);
     for (uint32_t g = 0; g < c->to->n_group; g++) {
         const char *group = c->to->group[g].name;
         const units list = list_group(c, &c->to->group[g]);
         if (list.len == 0)
             continue;
         WEFT_TRY(allow_roll(c, group, &list));
-        add_stage(c, &list, &list);
+        add_stage(c, &list, &list, plan);
         c->stage.at[c->stage.len - 1].rolls = true;
     }
     return WEFT_ERR_OK;
@@ -358,7 +364,7 @@ weft_err weft_change__order(change *c)
         for (uint32_t i = 0; i < c->unit.len && !waits; i++)
             waits = c->unit.at[i].state == CHANGE_WAITS;
         if (start.len + stop.len > 0)
-            add_stage(c, &start, &stop);
+            add_stage(c, &start, &stop, plan_running(c));
         if (!waits && start.len + stop.len == 0)
             return WEFT_ERR_OK;
     }

@@ -1,4 +1,5 @@
-# Routes of the Gateway API: two for each model, weights with the shares of the rates, Services that exist.
+# Routes of the Gateway API: two for each model, weights with the shares of the rates, Services that exist; the rules of
+# the API's reference hold.
 . "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
 find_python yaml
 # A model on instances of two sizes.
@@ -43,3 +44,12 @@ for i, route in enumerate(routes):
 assert any(len(r["spec"]["rules"][0]["backendRefs"]) > 1 for r in routes), "no model on two groups"
 END
 expect 0 "$python" check.py
+check=("$python" "$WEFT_SOURCE_DIR/tests/support/k8s_check.py" check "$WEFT_SOURCE_DIR/tests/support/gateway_schema.json")
+expect 0 "${check[@]}" gateway/routes.yaml
+has out ", 0 faults"
+for fault in 's/weight: .*/weight: 1000001/' 's/type: PathPrefix/type: Prefix/' 's/x-model/x model/' 's/port: 8000/port: http/' \
+    's/backendRefs:/backends:/' 's,value: /v2,value: v2,' 's/kind: GRPCRoute/kind: GrpcRoute/'; do
+    sed "$fault" gateway/routes.yaml >fault.yaml
+    cmp -s fault.yaml gateway/routes.yaml && die "nothing to break: $fault"
+    expect 1 "${check[@]}" fault.yaml
+done

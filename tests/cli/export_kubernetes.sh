@@ -1,5 +1,5 @@
 # Kubernetes manifests: kubectl builds them, and they match the published schemas of their objects
-# (reduced to the kinds used; KServe's kinds are only built).
+# (reduced to the kinds used).
 . "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
 expect 0 "$WEFT" export plan.json --to kubernetes -o k8s --bundle /data/all.weft --image reg.example/weft:1
 cp -r k8s first
@@ -106,14 +106,15 @@ done
 [ -n "$python" ] || skip "no Python with yaml (package python3-yaml)"
 check=("$python" "$WEFT_SOURCE_DIR/tests/support/k8s_check.py" check
     "$WEFT_SOURCE_DIR/tests/support/k8s_schema.json")
-expect 0 "${check[@]}" {built,other,mixed,stored,claimed}-{device-plugin,dra}.yaml
+expect 0 "${check[@]}" {built,other,mixed,stored,claimed}-{device-plugin,dra}.yaml {built,other,mixed,changed}-kserve.yaml \
+    built-monitor.yaml
 has out ", 0 faults"
 cat >pods.py <<'END'
 import yaml
 
 
 def load(path):
-    return [o for o in yaml.safe_load_all(open(path)) if o]
+    return [o for o in yaml.load_all(open(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if o]
 
 
 def of(objects, kind):
@@ -183,10 +184,22 @@ for path in "built-kserve", "other-kserve":
 END
 expect 0 "$python" pods.py
 # The checker finds planted faults.
-for fault in 's/replicas: 1$/replicas: one/' 's/containerPort: 8000/containerprt: 8000/' \
-    's/maxSurge: 1/maxSurge: []/' 's/maxUnavailable: 1/maxUnavailble: 1/' 's/seconds: 5/seconds: soon/' \
-    's/whenUnsatisfiable:/whenUnsatisfied:/' 's/deviceClassName:/deviceClass:/' 's/kind: Service$/kind: Servise/'; do
-    sed "$fault" built-dra.yaml >fault.yaml
-    cmp -s fault.yaml built-dra.yaml && die "nothing to break: $fault"
+while read -r kind fault; do
+    sed "$fault" built-$kind.yaml >fault.yaml
+    cmp -s fault.yaml built-$kind.yaml && die "nothing to break: $fault"
     expect 1 "${check[@]}" fault.yaml
-done
+done <<'END'
+dra s/replicas: 1$/replicas: one/
+dra s/containerPort: 8000/containerprt: 8000/
+dra s/maxSurge: 1/maxSurge: []/
+dra s/maxUnavailable: 1/maxUnavailble: 1/
+dra s/seconds: 5/seconds: soon/
+dra s/whenUnsatisfiable:/whenUnsatisfied:/
+dra s/deviceClassName:/deviceClass:/
+dra s/kind: Service$/kind: Servise/
+kserve s/supportedModelFormats:/supportedFormats:/
+kserve s/minReplicas: .*/minReplicas: few/
+kserve s/storageUri:/storageURI:/
+kserve s/readinessProbe:/readyProbe:/
+monitor s/podMetricsEndpoints:/endpoints:/
+END

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Holds Kubernetes objects against the published schemas, with nothing but python3-yaml.
 
-usage: k8s_check.py check SCHEMA.json FILE.yaml...    exit code 1 and a line a fault
-       k8s_check.py make SCHEMA.json FILE.yaml...     needs the package kubernetes-validate
+usage: k8s_check.py check SCHEMA.json[,SCHEMA.json] FILE.yaml...    exit code 1 and a line a fault
+       k8s_check.py make SCHEMA.json FILE.yaml...     needs the packages kubernetes-validate, kserve (its files only) and
+                                                      cloudcoil-models-prometheus-operator
 
 `make` cuts the schemas (strict: no unknown keys) down to what the objects in the files use: below keys that they
 do not use, anything goes; `check` says so by refusing kinds that it has no schema for.
+gateway_schema.json is written by hand from the reference of the Gateway API.
 """
+import ast
 import json
 import re
 import sys
@@ -17,7 +20,7 @@ import yaml
 def objects(paths):
     for path in paths:
         with open(path) as f:
-            for o in yaml.safe_load_all(f):
+            for o in yaml.load_all(f, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                 if o:
                     yield path, o
 
@@ -40,6 +43,11 @@ def faults(schema, value, where):
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{where}: {value!r} is none of {schema['enum']}"
+    size = value if isinstance(value, (int, float)) else len(value) if isinstance(value, (str, list, dict)) else 0
+    if not schema.get("min", size) <= size <= schema.get("max", size):
+        yield f"{where}: {size} is not from {schema.get('min', 0)} to {schema.get('max', 'any')}"
+    if isinstance(value, str) and not re.fullmatch(schema.get("pattern", ".*"), value, re.DOTALL):
+        yield f"{where}: {value!r} is not like {schema['pattern']}"
     if isinstance(value, dict):
         properties = schema.get("properties", {})
         for key in schema.get("required", []):
@@ -58,8 +66,12 @@ def faults(schema, value, where):
 
 
 def check(schema_path, paths):
-    with open(schema_path) as f:
-        schemas = json.load(f)
+    schemas = {"kinds": {}, "version": []}
+    for one in schema_path.split(","):
+        with open(one) as f:
+            read = json.load(f)
+        schemas["kinds"].update(read["kinds"])
+        schemas["version"].append(read["version"])
     wrong = seen = 0
     for path, o in objects(paths):
         seen += 1
@@ -68,21 +80,62 @@ def check(schema_path, paths):
         for text in faults(schema, o, name) if schema else [f"{name}: no schema for {kind_of(o)}"]:
             wrong += 1
             print(text)
-    print(f"{seen} objects, {wrong} faults, Kubernetes {schemas['version']}")
+    print(f"{seen} objects, {wrong} faults, by the schemas of {', '.join(schemas['version'])}")
     return 1 if wrong or not seen else 0
+
+
+def kserve_schema(folder, name):
+    """The schema of a class of KServe's client, from its table of types."""
+    path = folder / (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() + ".py")
+    if not path.exists():
+        return {"$ref": f"#/$defs/io.k8s.api.core.v1.{name.removeprefix('V1')}"}
+    text = path.read_text()
+    table = {t.targets[0].id: ast.literal_eval(t.value) for c in ast.parse(text).body if isinstance(c, ast.ClassDef)
+             for t in c.body if isinstance(t, ast.Assign) and t.targets[0].id in ("openapi_types", "attribute_map")}
+    keys = table["attribute_map"]
+    given = re.findall(r"^        self\.(\w+) = \1$", text, re.MULTILINE)  # without `if ... is not None`
+    return {"type": "object", "additionalProperties": False, "required": [keys[k] for k in given if k in keys],
+            "properties": {keys[k]: {"kserve": t} for k, t in table["openapi_types"].items()}}
+
+
+def kserve_type(folder, text):
+    plain = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
+    if text in plain:
+        return {"type": plain[text]}
+    inner = re.fullmatch(r"(list|dict)(?:\[|\()(?:str, )?(.*)(?:\]|\))", text)
+    if inner and inner[1] == "list":
+        return {"type": "array", "items": {"kserve": inner[2]}}
+    if inner:
+        return {"type": "object", "additionalProperties": {"kserve": inner[2]}}
+    if text == "V1ObjectMeta":
+        return {"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
+    if text in ("ResourceQuantity", "IntstrIntOrString"):
+        return {"type": ["string", "integer"]}
+    return kserve_schema(folder, text)
 
 
 def make(schema_path, paths):
     import importlib.resources
+    import importlib.util
+    import pathlib
+    from cloudcoil.models.prometheus_operator import v1 as prometheus
+    kserve = pathlib.Path(importlib.util.find_spec("kserve").submodule_search_locations[0]) / "models"
     root = importlib.resources.files("kubernetes_validate").joinpath("kubernetes-json-schema")
     versions = [re.fullmatch(r"v([0-9.]+)-local-strict", p.name) for p in root.iterdir()]
     version = max((m[1] for m in versions if m), key=lambda v: [int(x) for x in v.split(".")])
     folder = root.joinpath(f"v{version}-local-strict")
     definitions = json.loads(folder.joinpath("_definitions.json").read_text())["$defs"]
+    monitor = prometheus.PodMonitor.model_json_schema()
+    definitions.update(monitor.pop("$defs"))
+    monitor["properties"]["metadata"] = {"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}
 
     def cut(schema, values):
-        while "$ref" in schema:
-            schema = definitions[schema["$ref"].split("/")[-1]]
+        while "$ref" in schema or "kserve" in schema:
+            schema = kserve_type(kserve, schema["kserve"]) if "kserve" in schema else definitions[schema["$ref"].split("/")[-1]]
+        if "anyOf" in schema:  # of pydantic, with null
+            return cut(next(s for s in schema["anyOf"] if s.get("type") != "null"), values)
+        if "title" in schema and "properties" in schema:
+            schema = {**schema, "additionalProperties": False}
         if "oneOf" in schema:
             types = [s["type"] if isinstance(s["type"], list) else [s["type"]] for s in schema["oneOf"]]
             return {"type": sorted({t for some in types for t in some})}
@@ -111,12 +164,18 @@ def make(schema_path, paths):
     for kind, values in sorted(by_kind.items()):
         api, name = kind.split()
         group, _, release = api.rpartition("/")
+        if group == "serving.kserve.io":
+            kinds[kind] = cut({"kserve": f"V1{release[2:]}{name}"}, values)
+            continue
+        if name == "PodMonitor":
+            kinds[kind] = cut(monitor, values)
+            continue
         file = "-".join(x for x in (name.lower(), group.split(".")[0], release) if x) + ".json"
         kinds[kind] = cut(json.loads(folder.joinpath(file).read_text()), values)
     rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v, sort_keys=True)}" for k, v in kinds.items())
-    about = "from the OpenAPI of Kubernetes (Apache-2.0), cut by k8s_check.py make"
+    about = "from the OpenAPI of Kubernetes, KServe's client and the Prometheus operator (Apache-2.0), cut by k8s_check.py make"
     with open(schema_path, "w") as f:
-        f.write(f'{{"about": "{about}", "version": "{version}", "kinds": {{\n{rows}\n}}}}\n')
+        f.write(f'{{"about": "{about}", "version": "Kubernetes {version}", "kinds": {{\n{rows}\n}}}}\n')
     return 0
 
 
