@@ -80,31 +80,6 @@ static void adopt_file(weft_onnx_ctx *cx)
 
 static weft_err run_import(weft_onnx_ctx *cx);
 
-/* Axes of one input that have the same name in the file: whether the model works if they differ. To
- * find out it is imported with symbols of their own, into a module that is thrown away. */
-static bool names_are_apart(const weft_onnx_ctx *cx, const Onnx__ModelProto *model)
-{
-    if (!weft_onnx__repeats_names(model->graph))
-        return false;
-    weft_module *m = weft_module_create(0);
-    weft_diag *diag = weft_diag_create();
-    weft_import_options alone = cx->options ? *cx->options : (weft_import_options){0};
-    alone.into = NULL;
-    alone.n_input = alone.n_output = 0; /* their values are of the other module */
-    weft_onnx_ctx probe = {.m = m,
-                           .diag = diag,
-                           .file = cx->file,
-                           .dir = cx->dir,
-                           .bytes = cx->bytes,
-                           .len = cx->len,
-                           .options = &alone,
-                           .apart = true};
-    bool apart = m && diag && run_import(&probe) == WEFT_ERR_OK && !probe.related;
-    weft_diag_destroy(diag);
-    weft_module_destroy(m);
-    return apart;
-}
-
 static weft_err import_model(weft_onnx_ctx *cx)
 {
     weft_where where = {.file = cx->file};
@@ -118,7 +93,7 @@ static weft_err import_model(weft_onnx_ctx *cx)
     if (!model)
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where, "malformed protobuf message");
     WEFT_TRY(check_version(cx, model));
-    cx->apart = cx->apart || names_are_apart(cx, model);
+    weft_onnx__probe(cx, model, run_import);
     WEFT_TRY(create_graph(cx));
     cx->contents = weft_contents_create(cx->m, cx->arena);
     cx->refused = weft_names_create(cx->arena);

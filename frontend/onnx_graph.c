@@ -420,11 +420,12 @@ static weft_err check_output(weft_onnx_ctx *cx, const Onnx__ValueInfoProto *v, w
         return weft_diag_error(cx->diag, WEFT_ERR_INPUT, where,
                                "output \"%s\" is declared as %s, the nodes give %s", v->name,
                                declared, weft_dtype_name((weft_dtype)type->dtype));
-    if (t->shape && t->shape->n_dim != type->rank)
+    if (t->shape && t->shape->n_dim != type->rank) {
+        cx->rank_differs = true;
         weft_diag_warn(cx->diag, where,
                        "output \"%s\" is declared with rank %zu, the nodes give %u", v->name,
                        t->shape->n_dim, type->rank);
-    else if (t->shape)
+    } else if (t->shape)
         compare_dims(cx, v, type, where);
     return WEFT_ERR_OK;
 }

@@ -163,6 +163,8 @@ typedef struct weft_onnx_ctx {
     uint32_t n_earlier; /* symbols that the graph has of the models before */
     bool apart;         /* an axis with the name of an earlier axis of the same input is its own */
     bool related;       /* the model relates axes that `apart` separates */
+    bool is_probe;      /* an import that is thrown away (onnx_probe.c) */
+    bool rank_differs;  /* an output has another rank than the file declares */
     bool has_batch;     /* a symbol was taken for the batch */
     weft_onnx_fn *fn;
     uint32_t n_fn;
@@ -223,6 +225,14 @@ bool weft_onnx__share_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape
 bool weft_onnx__repeats_names(const Onnx__GraphProto *graph);
 /* Whether a requirement of the graph relates two axes that have one name in the file. */
 bool weft_onnx__relates_names(const weft_onnx_ctx *cx);
+
+/* -- Imports that are tried: onnx_probe.c ------------------------------------------------------ */
+
+/* Imports the bytes of a context. */
+typedef weft_err weft_onnx_run(weft_onnx_ctx *cx);
+/* Sets what the file leaves open: `apart`, and options with batches of 1 that a Squeeze without
+ * axes removes. Nothing in a probe. */
+void weft_onnx__probe(weft_onnx_ctx *cx, const Onnx__ModelProto *model, weft_onnx_run *run);
 
 /* -- Graph: onnx_graph.c ---------------------------------------------------------------------- */
 

@@ -718,6 +718,40 @@ static void test_onnx_opset__group_norm(void **state)
     }
 }
 
+/* y = squeeze(x [frames, 1, batch, 4]) without axes. The model works for sizes that are not 1, or
+ * for batch 1 because only then y has the rank that the file declares. */
+static void test_onnx_import__squeeze_of_symbols(void **state)
+{
+    (void)state;
+    weft_import_dim many = {"batch", 1, 8};
+    const struct {
+        const char *declared;
+        const weft_import_dim *given;
+        uint32_t rank, n_symbol;
+    } cases[] = {
+        {"frames,batch,4", NULL, 3, 2}, /* as the nodes give it */
+        {"frames,4", NULL, 2, 1},
+        {NULL, NULL, 3, 2},        /* the file does not say */
+        {"4", NULL, 3, 2},         /* not the rank at batch 1 */
+        {"frames,4", &many, 3, 2}, /* what the user gives stays */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_buf graph = {0}, model = {0};
+        put_ends(&graph, "frames,1,batch,4", cases[i].declared);
+        onnx_put_node(&graph, "Squeeze", "x", "y", NULL);
+        onnx_put_model(&model, &graph, i % 2 ? 17 : 9);
+        weft_import_options options = {.dim = cases[i].given, .n_dim = cases[i].given != NULL};
+        subject s = import_with(&model, &options);
+        check_ok(&s);
+        assert_int_equal(weft_val_ttype(s.m, weft_graph_output(s.g, 0))->rank, cases[i].rank);
+        assert_int_equal(weft_graph_symbol_count(s.g), cases[i].n_symbol);
+        assert_int_equal(says(&s, "compiled for batch = 1: a Squeeze without axes"),
+                         cases[i].n_symbol < 2);
+        assert_int_equal(weft_graph_count(s.m), 1);
+        release(&s);
+    }
+}
+
 /* The shapes that exporters compute: Shape, Gather, Unsqueeze, Concat, Reshape stay symbolic. */
 static void test_onnx_import__shape_chains(void **state)
 {
@@ -786,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_onnx_opset__center_crop_pad),
         cmocka_unit_test(test_onnx_opset__group_norm),
         cmocka_unit_test(test_onnx_import__shape_chains),
+        cmocka_unit_test(test_onnx_import__squeeze_of_symbols),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
