@@ -87,6 +87,16 @@ weft_err weft_export__find_addresses(export_ctx *ctx)
     return WEFT_ERR_OK;
 }
 
+const char *weft_export__address_of(const export_ctx *ctx, const char *node)
+{
+    const char *at = ctx->o.nodes ? ctx->o.nodes : "", *word[3];
+    uint32_t n;
+    while (next_line(ctx, &at, word, &n))
+        if (n == 2 && strcmp(word[0], node) == 0)
+            return word[1];
+    return node;
+}
+
 weft_err weft_export__check_distinct(const export_ctx *ctx)
 {
     for (uint32_t i = 0; i < ctx->n_node; i++)

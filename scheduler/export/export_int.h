@@ -87,6 +87,8 @@ weft_err weft_export__fail(const export_ctx *ctx, const char *item, const char *
                            const char *value);
 /* The addresses of all nodes, from o.nodes. INPUT: a line is wrong, or a node is missing. */
 weft_err weft_export__find_addresses(export_ctx *ctx);
+/* The address of a node, which the plan need not have: of o.nodes, else its name. */
+const char *weft_export__address_of(const export_ctx *ctx, const char *node);
 /* INPUT: two nodes have one address, on which the ports of their workers are the same. */
 weft_err weft_export__check_distinct(const export_ctx *ctx);
 weft_err weft_export__check_front(export_ctx *ctx);

@@ -92,15 +92,10 @@ static void front_slurm(writer *w, size_t stage)
 
 /* -- systemd ----------------------------------------------------------------------------------- */
 
-/* The address of a node of either plan: that of --nodes, else its name. */
+/* Copies may run on nodes that neither plan has. */
 static const char *address_of(const writer *w, const char *node)
 {
-    const export_ctx *ctx[] = {w->c->from, w->c->to};
-    for (size_t k = 0; k < 2; k++)
-        for (uint32_t i = 0; i < ctx[k]->n_node; i++)
-            if (strcmp(ctx[k]->node[i].name, node) == 0)
-                return ctx[k]->node[i].address;
-    return node;
+    return weft_export__address_of(w->c->to, node);
 }
 
 /* Copies the units and the plans of each node where workers start. */
