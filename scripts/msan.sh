@@ -16,7 +16,8 @@ tests=(http_protocol http_hostile http_attack http_vectors http_page grpc_attack
 [ $# -eq 0 ] || tests=("$@")
 targets=(bundle calls channel control grpc http http1 json keys scan trace traceparent wire zip)
 
-WEFT_MSAN=$("$root/scripts/msan_libs.sh") && export WEFT_MSAN
+WEFT_MSAN=$("$root/scripts/msan_libs.sh")
+export WEFT_MSAN
 cmake -S "$root" --preset msan >/dev/null
 cmake --build "$root/build-msan" --target weft-server "${targets[@]/#/fuzz_}" >/dev/null
 box=$(mktemp -d "${TMPDIR:-/tmp}/weft-msan.XXXXXX")

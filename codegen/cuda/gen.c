@@ -296,6 +296,11 @@ void weft_cuda__share_sizes(weft_cuda_kernel *k)
     k->shares_sizes = true;
 }
 
+bool weft_cuda__has_room(const weft_cuda_kernel *k)
+{
+    return k->symbol.len + k->n_float < WEFT_CUDA_SHARED_MAX;
+}
+
 /* Not representable as `int`. */
 static bool is_long(weft_dim d)
 {
@@ -305,7 +310,8 @@ static bool is_long(weft_dim d)
 /* Whether the constant is written into the text. */
 static bool is_fixed(const weft_cuda_kernel *k, weft_dim d)
 {
-    return weft_dim_is_const(d) && (!k->shares_sizes || d == 0 || d == 1);
+    return weft_dim_is_const(d) &&
+           (!k->shares_sizes || d == 0 || d == 1 || !weft_cuda__has_room(k));
 }
 
 const char *weft_cuda__int(weft_cuda_kernel *k, weft_dim d)
@@ -348,7 +354,8 @@ uint32_t weft_cuda__int_count(const weft_cuda_kernel *k)
 const char *weft_cuda__float(weft_cuda_kernel *k, float f)
 {
     weft_arena *arena = k->cu->code->arena;
-    const char *name = weft_arena_printf(arena, "f%u", k->n_float++);
+    /* Not "f%u": f16 and f32 are types. */
+    const char *name = weft_arena_printf(arena, "number%u", k->n_float++);
     add_param(k, weft_arena_printf(arena, "float %s", name),
               (weft_bundle_arg){.kind = WEFT_COMMAND_ARG_FLOAT, .f = f});
     return name;

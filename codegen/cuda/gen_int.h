@@ -6,6 +6,8 @@
 #include "base/map.h"
 #include "codegen/cuda/cuda_int.h"
 
+enum { WEFT_CUDA_SHARED_MAX = 40 }; /* sizes and numbers; a bundle allows 128 parameters */
+
 typedef struct weft_cuda__kernel_param {
     const char *text; /* "const f32 *__restrict__ x" */
     weft_bundle_arg arg;

@@ -153,7 +153,7 @@ static const char *number_text(weft_cuda_kernel *k, const weft_step *s, float x)
 {
     bool simplifies =
         s->op == WEFT_STEP_POW || s->op == WEFT_STEP_DIV || !isfinite(x) || x == 0 || x == 1;
-    return simplifies ? weft_cuda__f32_text(k->cu, x) : weft_cuda__float(k, x);
+    return simplifies || !weft_cuda__has_room(k) ? weft_cuda__f32_text(k->cu, x) : weft_cuda__float(k, x);
 }
 
 /* Prints one line for each step; operand N is named `iN` followed by `suffix`. */
@@ -210,9 +210,9 @@ static const char *print_members(const chain *c, const char *name, const char *p
                     : weft_arena_printf(arena, "d%u", i);
     }
     for (uint32_t i = 0; i < c->k->n_float; i++) {
-        weft_buf_printf(out, "    float f%u;\n", i);
-        made = made ? weft_arena_printf(arena, "%s, f%u", made, i)
-                    : weft_arena_printf(arena, "f%u", i);
+        weft_buf_printf(out, "    float number%u;\n", i);
+        made = made ? weft_arena_printf(arena, "%s, number%u", made, i)
+                    : weft_arena_printf(arena, "number%u", i);
     }
     return weft_arena_printf(arena, "@_%s{%s}", name, made ? made : "");
 }

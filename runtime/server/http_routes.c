@@ -620,8 +620,9 @@ void weft_http__find_route(http_exchange *x, unsigned port, const char *path, si
     http1_path p;
     bool get = false, post = false;
     http1_method method = x->method == HTTP1_HEAD ? HTTP1_GET : x->method;
-    /* Triton's metrics are at /metrics/ as well. */
-    len -= port == HTTP_METRICS && len > 1 && path[len - 1] == '/';
+    /* Triton's metrics are at /metrics/ as well, and the protocol's OpenAPI file has /v2/. */
+    bool is_root = len == 4 && memcmp(path, "/v2/", 4) == 0;
+    len -= is_root || (port == HTTP_METRICS && len > 1 && path[len - 1] == '/');
     const char *why = weft_http1__split_path(path, len, x->http->path, &p);
     if (why) {
         weft_http__fail(x, 400, "%s", why);

@@ -50,3 +50,34 @@ for name in a b c d e f g h i j; do
 done
 expect 0 "$WEFT" run c.weft "${inputs[@]}" "${want[@]}"
 LD_LIBRARY_PATH=$DOUBLES expect 0 "$WEFT" run g.weft "${inputs[@]}" "${got[@]}"
+
+# Long chains: more numbers than a kernel has parameters for, and names of theirs that are no types.
+long_chain() { # FIRST N: steps; the first one reads FIRST
+    printf '"mul %s #1.25"' "$1"
+    for i in $(seq 1 "$(($2 - 1))"); do
+        printf ', "clip s%d #-%d.5 #%d.25"' $((i - 1)) $((i % 5 + 2)) $((i + 3))
+    done
+}
+cat >chains.wir <<END
+wir 1 graph
+symbol ?b = [1, 8]
+weight \$p : f32[24,24] = random 3
+graph @m (%x : f32[?b,24], %y : f16[?b,24]) {
+  symbol ?b "batch"
+  %1 : f32[?b,24] = ew %x {steps = [$(long_chain i0 64)]}
+  %2 : f16[?b,24] = ew %y {steps = [$(long_chain i0 20)]}
+  %3 : f32[?b,24] = matmul %x, \$p {epilogue = [$(long_chain acc 20)]}
+  return "a" %1, "b" %2, "c" %3
+}
+END
+expect 0 "$WEFT" compile chains.wir -o c.weft
+LD_LIBRARY_PATH=$DOUBLES expect 0 "$WEFT" compile chains.wir --target sm_90 --precision f32 -o g.weft
+"$python" - <<'PY'
+import numpy as np
+r = np.random.default_rng(2)
+for name, dtype in (("x", np.float32), ("y", np.float16)):
+    np.save(f"{name}.npy", (3 * r.standard_normal((3, 24))).astype(dtype))
+PY
+inputs=(--input x=@x.npy --input y=@y.npy)
+expect 0 "$WEFT" run c.weft "${inputs[@]}" --output a=@a.npy --output b=@b.npy --output c=@c.npy
+LD_LIBRARY_PATH=$DOUBLES expect 0 "$WEFT" run g.weft "${inputs[@]}" --expect a=@a.npy --expect b=@b.npy --expect c=@c.npy

@@ -210,8 +210,9 @@ def check_routes(s):
     # A query and an absolute URL are the same path; what a proxy that does not decode takes for another is refused.
     for path in ("/v2/models/digits?a=/../b", "http://any.host:1/v2/models/digits"):
         assert s.get(path)[1]["name"] == "digits", path
-    for path in ("/v2/models/digits/", "/v2/models/%64igits", "/v2/models/digits/infe%72", "/v2/"):
+    for path in ("/v2/models/digits/", "/v2/models/%64igits", "/v2/models/digits/infe%72", "/v2//", "/%762/"):
         assert s.get(path)[0] == 400, path
+    assert s.get("/v2/") == s.get("/v2")
 
 
 def head_of(path, length, more=""):
