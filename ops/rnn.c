@@ -164,6 +164,36 @@ static weft_err check_bytes(weft_infer_ctx *cx, bool quantised)
     return quantised ? weft_infer__dtype(cx, 0, WEFT_M_F32) : WEFT_ERR_OK;
 }
 
+/* Bias, lengths, states and peepholes, as far as they are there. */
+static weft_err check_optional(weft_infer_ctx *cx, weft_dim dirs, weft_dim batch, weft_dim h,
+                               int64_t gates)
+{
+    bool batch_first = weft_attrs_int(cx->attrs, WEFT_ATTR_LAYOUT, 0) != 0;
+    weft_dim first = batch_first ? batch : dirs, second = batch_first ? dirs : batch;
+    const struct {
+        uint32_t in, rank;
+        weft_dim dim[3];
+        const char *what;
+    } want[] = {
+        {3, 2, {dirs, weft_dim_mul(cx->pool, h, 2 * gates)}, "bias"},
+        {4, 1, {batch}, "number of lengths"},
+        {5, 3, {first, second, h}, "initial state"},
+        {6, 3, {first, second, h}, "initial cell state"},
+        {7, 2, {dirs, weft_dim_mul(cx->pool, h, 3)}, "peepholes"},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        uint32_t in = want[i].in;
+        if (!weft_infer__has(cx, in))
+            continue;
+        WEFT_TRY(weft_infer__rank(cx, in, want[i].rank, want[i].rank));
+        if (in != 4)
+            WEFT_TRY(weft_infer__same_dtype(cx, 0, in));
+        for (uint32_t d = 0; d < want[i].rank; d++)
+            WEFT_TRY(weft_infer__agree(cx, cx->in[in].type.dim[d], want[i].dim[d], want[i].what));
+    }
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_infer_recurrent(weft_infer_ctx *cx)
 {
     const weft_ttype *x = &cx->in[0].type, *w = &cx->in[1].type, *r = &cx->in[2].type;
@@ -192,6 +222,7 @@ weft_err weft_infer_recurrent(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__agree(cx, r->dim[1], weft_dim_mul(cx->pool, h, gates), "rows of R"));
     bool batch_first = weft_attrs_int(cx->attrs, WEFT_ATTR_LAYOUT, 0) != 0;
     weft_dim steps = x->dim[batch_first], batch = x->dim[!batch_first];
+    WEFT_TRY(check_optional(cx, n_dir, batch, h, gates));
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, 4);
     const weft_dim y[2][4] = {{steps, n_dir, batch, h}, {batch, steps, n_dir, h}};
     memcpy(out->dim, y[batch_first], sizeof y[0]);
