@@ -89,8 +89,10 @@ static bool list_ones(const weft_onnx_ctx *cx, const weft_onnx_ctx *probe, weft_
         for (uint32_t i = 0; i < weft_graph_symbol_count(probe->g); i++) {
             const char *name = weft_graph_symbol_name(probe->g, i);
             if (weft_graph_symbol_dim(probe->g, i) == require->a && strcasestr(name, "batch") &&
-                !is_listed(o, name))
+                !is_listed(o, name)) {
                 dim[o->n_dim++] = (weft_import_dim){weft_arena_strdup(cx->arena, name), 1, 1};
+                break;
+            }
         }
     }
     return o->n_dim > n;

@@ -60,31 +60,36 @@ void weft_export__add_devices(export_ctx *ctx, const export_node *node, const ch
     weft_buf buf = {0};
     if (node->kind != WEFT_SLICE_MIG)
         return;
-    weft_buf_printf(&buf,
-                    "#!/bin/sh\n"
-                    "# Finds the MIG instance of each worker of %s and writes it to\n"
-                    "# %s/devices/WORKER.env (or the folder that the first argument names).\n"
-                    "set -eu\n"
-                    "dir=${1:-%s/devices}\n"
-                    "mkdir -p \"$dir\"\n"
-                    "list=$(nvidia-smi -L)\n"
-                    "missing=0\n"
-                    "# worker NAME GPU PROFILE NUMBER INSTANCES: which is which is known while the GPU has as\n"
-                    "# many instances of the profile as the plan\n"
-                    "worker() {\n"
-                    "    rm -f \"$dir/$1.env\"\n"
-                    "    uuid=$(printf '%%s\\n' \"$list\" | awk -v gpu=\"$2\" -v profile=\"$3\" "
-                    "-v nth=\"$4\" -v all=\"$5\" '\n"
-                    "        /^GPU / { at = $2; sub(\":\", \"\", at); n = 0 }\n"
-                    "        at == gpu && $1 == \"MIG\" && $2 == profile && n++ == nth {\n"
-                    "            sub(/.*UUID: /, \"\"); sub(/[)].*/, \"\"); uuid = $0 }\n"
-                    "        at == gpu && n > most { most = n }\n"
-                    "        END { if (most == all) print uuid }')\n"
-                    "    [ -n \"$uuid\" ] || { echo \"GPU $2 has not the $5 instances of $3 that the plan "
-                    "has\" >&2; missing=1; return; }\n"
-                    "    printf 'CUDA_VISIBLE_DEVICES=%%s\\n' \"$uuid\" >\"$dir/$1.env\"\n"
-                    "}\n",
-                    node->name, ctx->o.config, ctx->o.config);
+    weft_buf_printf(
+        &buf,
+        "#!/bin/sh\n"
+        "# Finds the MIG instance of each worker of %s and writes it to\n"
+        "# %s/devices/WORKER.env (or the folder that the first argument names). With names of\n"
+        "# workers as further arguments, of those only: instances that no other file names.\n"
+        "set -eu\n"
+        "dir=${1:-%s/devices}\n"
+        "[ $# -eq 0 ] || shift\n"
+        "only=\" $* \"\n"
+        "mkdir -p \"$dir\"\n"
+        "list=$(nvidia-smi -L)\n"
+        "missing=0\n"
+        "# worker NAME GPU PROFILE NUMBER\n"
+        "worker() {\n"
+        "    used= nth=$4\n"
+        "    case \"$only\" in \"  \" | *\" $1 \"*) rm -f \"$dir/$1.env\" ;; *) return ;; esac\n"
+        "    [ \"$only\" = \"  \" ] || { nth=0; used=$(cat \"$dir\"/*.env 2>/dev/null | tr '\\n' ' "
+        "'); }\n"
+        "    uuid=$(printf '%%s\\n' \"$list\" | awk -v gpu=\"$2\" -v profile=\"$3\" "
+        "-v nth=\"$nth\" -v used=\"$used\" '\n"
+        "        /^GPU / { at = $2; sub(\":\", \"\", at); n = 0 }\n"
+        "        at == gpu && $1 == \"MIG\" && $2 == profile {\n"
+        "            sub(/.*UUID: /, \"\"); sub(/[)].*/, \"\")\n"
+        "            if (!index(used, \"=\" $0 \" \") && n++ == nth) print }')\n"
+        "    [ -n \"$uuid\" ] || { echo \"GPU $2 has no instance of $3 for $1\" >&2; missing=1; "
+        "return; }\n"
+        "    printf 'CUDA_VISIBLE_DEVICES=%%s\\n' \"$uuid\" >\"$dir/$1.env\"\n"
+        "}\n",
+        node->name, ctx->o.config, ctx->o.config);
     for (uint32_t i = node->first; i < node->first + node->n; i++)
         weft_buf_printf(&buf, "worker %s %u %s %u\n", ctx->worker[i].name, ctx->worker[i].gpu,
                         ctx->worker[i].slice, ctx->worker[i].nth);

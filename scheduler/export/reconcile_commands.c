@@ -109,12 +109,17 @@ static void begin_systemd(writer *w)
             if (weft_map_get(seen, key, &(uint64_t){0}))
                 continue;
             weft_map_put(seen, key, 1);
+            const char *host = strchr(address, ':')
+                                   ? weft_arena_printf(w->c->arena, "[%s]", address)
+                                   : address; /* IPv6, for scp */
+            const char *config = w->c->to->o.config;
             weft_buf_printf(&w->buf,
+                            "ssh root@%s mkdir -p %s/plans\n"
                             "scp -q \"$here/systemd/%s\"/*.service \"$here/systemd/%s\"/*.target "
                             "root@%s:/etc/systemd/system/\n"
                             "scp -q \"$here/systemd/%s\"/plans/*.json root@%s:%s/plans/\n"
                             "systemctl --host=root@%s daemon-reload\n",
-                            node, node, address, node, address, w->c->to->o.config, address);
+                            address, config, node, node, host, node, host, config, address);
         }
 }
 
@@ -126,8 +131,8 @@ static void call_systemd(writer *w, const char *verb, const weft_reconcile_worke
                         address_of(w, worker[i].node), verb, worker[i].name);
 }
 
-/* Workers look up their MIG instances by name; one that is not there ends the start that needs it.
- */
+/* Writes which MIG instances the workers that start have; one that is not known has no file, which
+ * ends its start. */
 static void find_instances(writer *w, const weft_reconcile_stage *s)
 {
     weft_map *seen = weft_map_create(w->c->arena);
@@ -137,8 +142,15 @@ static void find_instances(writer *w, const weft_reconcile_stage *s)
         if (s->start[i].at[0]->mig_start < 0 || weft_map_get(seen, key, &(uint64_t){0}))
             continue;
         weft_map_put(seen, key, 1);
-        weft_buf_printf(&w->buf, "ssh root@%s sh -s <\"$here/systemd/%s/devices.sh\" || true\n",
-                        address_of(w, node), node);
+        weft_buf_printf(&w->buf, "ssh root@%s sh -s -- %s/devices", address_of(w, node),
+                        w->c->to->o.config);
+        for (uint32_t k = i; k < s->n_start; k++)
+            if (strcmp(s->start[k].node, node) == 0 && s->start[k].at[0]->mig_start >= 0)
+                weft_buf_printf(&w->buf, " %s", s->start[k].name);
+        weft_buf_printf(&w->buf,
+                        " <\"$here/systemd/%s/devices.sh\" || echo \"%s: not all instances are "
+                        "known\" >&2\n",
+                        node, node);
     }
 }
 
@@ -151,6 +163,10 @@ static void start_systemd(writer *w, const weft_reconcile_stage *s)
 static void stop_systemd(writer *w, const weft_reconcile_stage *s)
 {
     call_systemd(w, "stop", s->stop, s->n_stop);
+    for (uint32_t i = 0; i < s->n_stop; i++)
+        if (s->stop[i].at[0]->mig_start >= 0)
+            weft_buf_printf(&w->buf, "ssh root@%s rm -f %s/devices/%s.env\n",
+                            address_of(w, s->stop[i].node), w->c->to->o.config, s->stop[i].name);
 }
 
 static void front_socket(writer *w, size_t stage)

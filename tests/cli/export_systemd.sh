@@ -22,6 +22,22 @@ expect 0 env PATH="$PWD/bin:$PATH" sh units/weft-h100-0/devices.sh "$PWD/etc/dev
 count=$(cat etc/devices/*.env | sort -u | wc -l)
 [ "$count" -eq "$(find etc/devices -name '*.env' | wc -l)" ] || die "two workers have one device"
 grep -qh 'MIG-0-0' etc/devices/*.env || die "$(cat etc/devices/*.env)"
+# Of named workers only: an instance that nobody has, and no file if there is none.
+first=$(basename "$(ls etc/devices/*.env | head -n 1)" .env) before=$(cat etc/devices/*.env | sort)
+cp etc/devices/"$first".env kept
+expect 0 env PATH="$PWD/bin:$PATH" sh units/weft-h100-0/devices.sh "$PWD/etc/devices" "$first"
+[ "$(cat etc/devices/*.env | sort)" = "$before" ] || die "$first has another device: $(cat etc/devices/*.env)"
+cp kept etc/devices/other.env
+expect 0 env PATH="$PWD/bin:$PATH" sh units/weft-h100-0/devices.sh "$PWD/etc/devices" "$first"
+[ "$(cat etc/devices/*.env | sort | uniq -d)" = "" ] || die "two workers have one device: $(cat etc/devices/*.env)"
+for i in 0 1 2 3 4 5 6; do
+    for g in 0 1; do printf 'CUDA_VISIBLE_DEVICES=MIG-%s-%s\n' $g $i; done
+    printf 'CUDA_VISIBLE_DEVICES=MIG-big-%s\nCUDA_VISIBLE_DEVICES=MIG-BIG-%s\n' $i $i
+done >etc/devices/other.env
+expect 1 env PATH="$PWD/bin:$PATH" sh units/weft-h100-0/devices.sh "$PWD/etc/devices" "$first"
+has err "no instance of"
+[ ! -e etc/devices/"$first".env ] || die "a device file is left: $(cat etc/devices/"$first".env)"
+rm etc/devices/other.env
 # From a store: each node has a service that gets the bundle, named by it, which its workers wait for.
 mkdir srv
 expect 0 "$WEFT" export plan.json --to systemd -o stored --weft "$(realpath "$WEFT")" --config "$PWD/etc" \

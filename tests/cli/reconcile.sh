@@ -100,7 +100,7 @@ expect 0 "$WEFT" reconcile --from rolled/plan.json --plan plan.json --engine slu
 has out " 0 start "
 : >calls
 (export PATH="$PWD/double:$PATH"; expect 0 "$WEFT" reconcile "${roll[@]}" --engine systemd -o rolled-systemd --apply) || exit 1
-grep -q '^ssh root@.* sh -s' calls || die "instances are not looked up: $(shown calls)"
+grep -q '^ssh root@.* sh -s -- .*/devices weft-' calls || die "instances are not looked up: $(shown calls)"
 [ "$(grep -c 'systemctl .* start ' calls)" = "$(grep -c 'systemctl .* stop ' calls)" ] || die "$(shown calls)"
 # On Kubernetes group by group, each until its pods are replaced; no replicas change.
 : >calls

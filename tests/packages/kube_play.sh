@@ -112,13 +112,14 @@ awk -v port="$port" '{ at[$2] } END { for (w in at) print w, "127.0.0.1", port +
 [ "$(wc -l <workers)" = 2 ] || { cat front/servers workers; exit 1; }
 sh front/update.sh "$box/socket" workers
 wait_until answer $at health/ready
-"$weft" replay --to "127.0.0.1:$at" --plan plan.json --arrivals constant --duration 25s --format json >load 2>load.err &
+"$weft" replay --to "127.0.0.1:$at" --plan plan.json --arrivals constant --duration 60s --format json >load 2>load.err &
 load=$!
 sleep 1
 for nth in 0 1; do
     play attn $nth
     sleep 2 # the front checks twice
 done
+kill -0 $load 2>/dev/null || { echo "the load ended before both pods were replaced"; exit 1; }
 wait $load || { cat load.err; exit 1; }
 for nth in 0 1; do
     now=$(logits $((port + 10 * nth)))

@@ -58,8 +58,13 @@ SCP = """#!/bin/sh
 shift
 for to; do :; done
 to=${to#root@}
-mkdir -p "HERE/${to%%:*}${to#*:}"
+[ -d "HERE/${to%%:*}${to#*:}" ] || exit 1
 for file; do [ "$file" = "root@$to" ] || cp "$file" "HERE/${to%%:*}${to#*:}"; done
+"""
+
+SSH = """#!/bin/sh
+# ssh root@ADDRESS mkdir -p /FOLDER
+[ "$2 $3" = "mkdir -p" ] && mkdir -p "HERE/${1#root@}$4"
 """
 
 SYSTEMCTL = """#!/usr/bin/python3
@@ -150,7 +155,7 @@ for name, n in (("nodes", 4), ("all-nodes", 5)):
 with open("fleet.yaml", "w") as f:
     f.write("devices:\n  - {type: cpu, count: 5, cores: 1, slices: [1]}\n")
 os.mkdir("double")
-for program, text in (("scp", SCP), ("systemctl", SYSTEMCTL)):
+for program, text in (("scp", SCP), ("ssh", SSH), ("systemctl", SYSTEMCTL)):
     with open(f"double/{program}", "w") as f:
         f.write(text.replace("HERE", os.getcwd()))
     os.chmod(f"double/{program}", 0o755)
@@ -171,8 +176,11 @@ front_options = ["--bind", f"127.0.0.1:{PORT}", "--socket", socket_path]
 run(WEFT, "export", "plan.json", "--to", "haproxy", "-o", "front", *front_options, *options, "--nodes", "nodes")
 run(WEFT, "export", "plan.json", "--to", "systemd", "-o", "units", *units, "--nodes", "nodes", "--digest",
     f"sha256:{digests[0]}")
+for address in NODES:
+    os.makedirs(f"{address}/etc/systemd/system")
 for i, address in enumerate(NODES[:4]):
     folder = f"units/weft-cpu-{i}"
+    os.makedirs(f"{address}/etc/weft/plans")
     run("double/scp", "-q", *glob.glob(f"{folder}/*.service"), f"root@{address}:/etc/systemd/system/")
     run("double/scp", "-q", *glob.glob(f"{folder}/plans/*.json"), f"root@{address}:/etc/weft/plans/")
     run("double/systemctl", f"--host=root@{address}", "start", f"weft-d{i}-s0.service")
@@ -203,7 +211,7 @@ try:
     for name, (address, _) in list(workers.items())[::2]:
         with open(f"{address}/run/{name}") as f:
             os.kill(int(f.read()), signal.SIGKILL)
-        time.sleep(0.5)
+        wait_until(lambda: not is_up(name))
         run("double/systemctl", f"--host=root@{address}", "start", f"{name}.service")
         wait_until(lambda: is_up(name))
     print(load.finish(), "answered over HTTP and", calls.finish() if calls else "no", "over gRPC, none lost")
