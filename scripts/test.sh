@@ -52,7 +52,7 @@ WEFT_JOBS=$jobs bash scripts/clang_check.sh build-ci
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so do
 # lint, which reads sources, recorded numbers of code that unit tests run as well, and tests that run
-# nothing of Weft (release). Commands, servers and calls that fail (sanitized) run
+# nothing of Weft (release). Commands, servers, doubles and calls that fail (sanitized) run
 # in their build only, but for what measures memory (tests/README.md).
 asan=detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}

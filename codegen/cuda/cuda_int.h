@@ -125,8 +125,8 @@ const char *weft_cuda__own_number(weft_cuda_kernel *k, weft_dim d);
  * 1, so that one kernel serves all shapes: for kernels that divide by sizes once for each vector of
  * 16 bytes or seldomer, which memory bandwidth hides. */
 void weft_cuda__share_sizes(weft_cuda_kernel *k);
-/* Whether constants may still become parameters: a bundle's kernels have a limited number of them, of
- * which operands need some. */
+/* Whether constants may still become parameters: a bundle's kernels have a limited number of them,
+ * of which operands need some. */
 bool weft_cuda__has_room(const weft_cuda_kernel *k);
 /* The number n of `int` parameters so far; their names are "d0" to "d<n-1>". */
 uint32_t weft_cuda__int_count(const weft_cuda_kernel *k);

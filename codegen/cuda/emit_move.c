@@ -153,8 +153,9 @@ static void emit_strided(weft_cuda *cu, const view *v, weft_dtype bits, uint32_t
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(result, 0));
-    const char *body = weft_arena_printf(arena, "        return %s + %s;\n", base_text(k, v),
-                                         weft_cuda__offset(k, "at", v->extent, v->stride, v->n));
+    const char *offset = weft_cuda__offset(k, "at", v->extent, v->stride, v->n);
+    const char *base = base_text(k, v);
+    const char *body = weft_arena_printf(arena, "        return %s + %s;\n", base, offset);
     const char *count = weft_cuda__long_of(k, v->extent, v->n);
     const char *made = print_index(k, "index", "size_t operator()(size_t at)", body);
     weft_buf_printf(weft_cuda__body(k), "    move<%lld>(x, y, %s, %s);\n", (long long)pack, count,
@@ -187,9 +188,10 @@ static void emit_transposed(weft_cuda *cu, const view *v, uint32_t row, weft_dty
     weft_cuda__include(k, "move.cuh");
     weft_cuda__pointer(k, "x", bits, true, weft_cuda__at_in(0, 0));
     weft_cuda__pointer(k, "y", bits, false, weft_cuda__at_out(result, 0));
-    const char *body = weft_arena_printf(arena, "        xo = %s + %s;\n        yo = %s;\n",
-                                         base_text(k, v), weft_cuda__offset(k, "at", extent, xs, n),
-                                         weft_cuda__offset(k, "at", extent, ys, n));
+    const char *yo = weft_cuda__offset(k, "at", extent, ys, n);
+    const char *xo = weft_cuda__offset(k, "at", extent, xs, n), *base = base_text(k, v);
+    const char *body =
+        weft_arena_printf(arena, "        xo = %s + %s;\n        yo = %s;\n", base, xo, yo);
     const char *rows = weft_cuda__long_of(k, &v->extent[row], 1);
     const char *cols = weft_cuda__long_of(k, &v->extent[last], 1);
     const char *x_col = stride_text(k, v->stride[last]), *y_text = stride_text(k, y_row);

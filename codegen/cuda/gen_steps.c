@@ -153,7 +153,8 @@ static const char *number_text(weft_cuda_kernel *k, const weft_step *s, float x)
 {
     bool simplifies =
         s->op == WEFT_STEP_POW || s->op == WEFT_STEP_DIV || !isfinite(x) || x == 0 || x == 1;
-    return simplifies || !weft_cuda__has_room(k) ? weft_cuda__f32_text(k->cu, x) : weft_cuda__float(k, x);
+    return simplifies || !weft_cuda__has_room(k) ? weft_cuda__f32_text(k->cu, x)
+                                                 : weft_cuda__float(k, x);
 }
 
 /* Prints one line for each step; operand N is named `iN` followed by `suffix`. */

@@ -1,5 +1,5 @@
 # Every command of README and of the documents runs as it is printed, or its block says why not.
-# ctest label: both (as users run them)
+# ctest label: slow (as users run them)
 command -v python3 >/dev/null || skip "no python3"
 command -v curl >/dev/null || skip "no curl"
 export PATH=$(dirname "$WEFT"):$PATH

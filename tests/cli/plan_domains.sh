@@ -1,5 +1,6 @@
 # Failure domains: plans that survive the loss of any node, rack or zone, what --explain and the exports say of them,
 # and a simulated loss.
+# ctest label: slow (a solver takes the time)
 cat >set.yaml <<'END'
 models:
   - {name: big, profile: p.csv, slo: 100ms, rate: 900/s}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# No call leaves it to the compiler in which order its arguments add to a module (order.py): bundles would differ between
-# architectures.
+# No call by name leaves it to the compiler in which order its arguments add to a module (order.py): bundles would differ
+# between architectures. Operands and initialisers are not looked at.
 . "$(dirname "${BASH_SOURCE[0]}")/lint.sh"
 
 command -v python3 >/dev/null || skip "no python3"
