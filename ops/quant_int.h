@@ -12,7 +12,7 @@
 int64_t weft_quantize__saturate(weft_dtype dtype, double x);
 
 /* y = x quantised to u8 by the range of its n elements, as dynamic_quantize_linear does, and
- * dequantised. */
+ * dequantised. y may be x. */
 void weft_quantize__by_range(float *y, const float *x, int64_t n);
 
 /* -- qlinear_matmul and qlinear_conv: qlinear.c --------------------------------------------- */

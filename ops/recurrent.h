@@ -46,10 +46,15 @@ typedef struct weft_rnn_layer {
     int64_t n_step, n_batch, n_in, h, n_dir;
     bool batch_first, input_forget, reset_after; /* reset_after: linear_before_reset */
     bool reverse;                                /* the only direction is backward */
-    /* W and R are bytes, each gate row with a scale and a zero point of its own (lstm only). x, and
-     * before a product with R the states of all sequences, are quantised by their range, as
-     * dynamic_quantize_linear does. */
+    /* W and R are bytes, each gate row with a scale and a zero point of its own (lstm only). x up
+     * to the end of the longest sequence, and before a product with R the states of all sequences,
+     * are quantised by their range, as dynamic_quantize_linear does. The last states of an empty
+     * sequence are 0. All this is as in onnxruntime with one thread: with more, it quantises parts
+     * of the batch by ranges of their own. */
     bool quantize_state;
+    /* quantize_state = 2: sequences that have ended count as 0 in the range of the states, as in
+     * onnxruntime if Y is a result; otherwise (1) with their last state. */
+    bool ended_is_zero;
     float clip;             /* 0: none */
     weft_rnn_act act[2][3]; /* by direction */
 } weft_rnn_layer;
@@ -69,6 +74,12 @@ float weft_rnn_activate(const weft_rnn_act *a, float x);
 static inline bool weft_rnn_is_reverse(const weft_rnn_layer *n, int64_t direction)
 {
     return direction == 1 || n->reverse;
+}
+/* With quantize_state: whether a sequence of `len` steps counts as 0 in the range of the states
+ * before step `at`. */
+static inline bool weft_rnn_counts_as_zero(const weft_rnn_layer *n, int64_t len, int64_t at)
+{
+    return at > len && (n->ended_is_zero || len == 0);
 }
 /* Rows of x, of the initial and last states, and of y. */
 static inline int64_t weft_rnn_x_row(const weft_rnn_layer *n, int64_t t, int64_t b)

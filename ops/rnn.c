@@ -123,6 +123,7 @@ bool weft_rnn_layer_read(weft_op_id op, weft_attrs attrs, const weft_tensor *x,
     n.clip = (float)weft_attrs_float(attrs, WEFT_ATTR_CLIP, 0);
     n.input_forget = weft_attrs_int(attrs, WEFT_ATTR_INPUT_FORGET, 0) != 0;
     n.quantize_state = weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0;
+    n.ended_is_zero = weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) == 2;
     n.reset_after = weft_attrs_int(attrs, WEFT_ATTR_LINEAR_BEFORE_RESET, 0) != 0;
     for (uint32_t d = 0; d < n_dir; d++)
         if (!weft_rnn_acts(attrs, n.cell, d, n.act[d]))
@@ -221,6 +222,8 @@ weft_err weft_infer_recurrent(weft_infer_ctx *cx)
     WEFT_TRY(weft_infer__agree(cx, w->dim[1], weft_dim_mul(cx->pool, h, gates), "rows of W"));
     WEFT_TRY(weft_infer__agree(cx, r->dim[1], weft_dim_mul(cx->pool, h, gates), "rows of R"));
     bool batch_first = weft_attrs_int(cx->attrs, WEFT_ATTR_LAYOUT, 0) != 0;
+    if (quantised && batch_first)
+        return WEFT_FAIL(cx, WEFT_ERR_UNSUP, "layout 1 with quantize_state");
     weft_dim steps = x->dim[batch_first], batch = x->dim[!batch_first];
     WEFT_TRY(check_optional(cx, n_dir, batch, h, gates));
     weft_ttype *out = weft_infer__out(cx, 0, (weft_dtype)x->dtype, 4);
@@ -356,28 +359,41 @@ static void gru_batch(const weft_rnn *n, const weft_rnn_dir *s)
     add_product(s->rh, m, s->reset, m, s->rt + 2 * m, pitch, rows, m, m);
 }
 
+static int64_t length_of(const weft_rnn *n, int64_t b)
+{
+    return n->lens ? n->lens[b] : n->layer.n_step;
+}
+
+/* The states before step `at`, quantised; in `reset`. */
+static const float *quantised_states(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
+{
+    int64_t m = n->layer.h;
+    memcpy(s->reset, s->h, (size_t)(n->layer.n_batch * m) * sizeof *s->h);
+    for (int64_t b = 0; b < n->layer.n_batch; b++)
+        if (weft_rnn_counts_as_zero(&n->layer, length_of(n, b), at))
+            memset(s->reset + b * m, 0, (size_t)m * sizeof *s->h);
+    weft_quantize__by_range(s->reset, s->reset, n->layer.n_batch * m);
+    return s->reset;
+}
+
 /* Time step `at` of every sequence that is long enough. */
 static void run_step(const weft_rnn *n, const weft_rnn_dir *s, int64_t at)
 {
     int64_t m = n->layer.h, pitch = (int64_t)n->layer.cell * m;
     for (int64_t b = 0; b < n->layer.n_batch; b++) {
-        int64_t len = n->lens ? n->lens[b] : n->layer.n_step;
+        int64_t len = length_of(n, b);
         int64_t t = at >= len ? at : s->reverse ? len - 1 - at : at;
         memcpy(s->g + b * pitch, s->gate_x + weft_rnn_x_row(&n->layer, t, b) * pitch,
                (size_t)pitch * sizeof *s->g);
     }
-    const float *h = s->h;
-    if (n->layer.quantize_state) {
-        weft_quantize__by_range(s->reset, s->h, n->layer.n_batch * m);
-        h = s->reset;
-    }
+    const float *h = n->layer.quantize_state ? quantised_states(n, s, at) : s->h;
     if (n->layer.cell == WEFT_CELL_GRU)
         gru_batch(n, s);
     else
         add_product(s->g, pitch, h, m, s->rt, pitch, n->layer.n_batch, m, pitch);
     const float *peep = n->peep ? n->peep + s->d * 3 * m : NULL;
     for (int64_t b = 0; b < n->layer.n_batch; b++) {
-        int64_t len = n->lens ? n->lens[b] : n->layer.n_step;
+        int64_t len = length_of(n, b);
         if (at >= len)
             continue;
         float *g = s->g + b * pitch, *own = s->h + b * m;
@@ -432,6 +448,8 @@ static void run_direction(weft_arena *arena, const weft_rnn *n, int64_t d, bool 
     for (int64_t at = 0; at < n->layer.n_step; at++)
         run_step(n, &s, at);
     for (int64_t b = 0; b < n->layer.n_batch; b++) {
+        if (n->layer.quantize_state && length_of(n, b) == 0)
+            continue; /* 0 */
         if (n->y_h)
             memcpy(n->y_h + weft_rnn_state_row(&n->layer, d, b) * m, s.h + b * m, row);
         if (n->y_c)
@@ -481,7 +499,10 @@ static weft_err get_factors(weft_eval_ctx *cx, weft_rnn *n)
         return get_operand(cx, 2, gates * l->h, &n->r);
     }
     float *x = weft_arena_array(cx->scratch, (size_t)n_x + 1, sizeof *x);
-    weft_quantize__by_range(x, n->x, n_x);
+    int64_t longest = 0;
+    for (int64_t b = 0; b < l->n_batch; b++)
+        longest = longest < length_of(n, b) ? length_of(n, b) : longest;
+    weft_quantize__by_range(x, n->x, longest * l->n_batch * l->n_in);
     n->x = x;
     WEFT_TRY(get_bytes(cx, 1, WEFT_LSTM_W_SCALE, gates, l->n_in, &n->w));
     return get_bytes(cx, 2, WEFT_LSTM_R_SCALE, gates, l->h, &n->r);
@@ -509,6 +530,7 @@ static weft_err get_rnn(weft_eval_ctx *cx, weft_rnn *n)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "ranks, directions or activations are wrong");
     const weft_rnn_layer *l = &n->layer;
     int64_t gates = l->n_dir * (int64_t)l->cell * l->h, state = l->n_dir * l->n_batch * l->h;
+    WEFT_TRY(get_lens(cx, n));
     WEFT_TRY(get_factors(cx, n));
     WEFT_TRY(get_operand(cx, 3, 2 * gates, &n->bias));
     WEFT_TRY(get_operand(cx, 5, state, &n->h0));
@@ -516,7 +538,7 @@ static weft_err get_rnn(weft_eval_ctx *cx, weft_rnn *n)
         WEFT_TRY(get_operand(cx, 6, state, &n->c0));
         WEFT_TRY(get_operand(cx, 7, l->n_dir * 3 * l->h, &n->peep));
     }
-    return get_lens(cx, n);
+    return WEFT_ERR_OK;
 }
 
 weft_err weft_eval_recurrent(weft_eval_ctx *cx)

@@ -225,8 +225,9 @@ void weft_cuda__copy(weft_cuda *cu, weft_bundle_arg to, weft_bundle_arg from, we
 void weft_cuda__fill(weft_cuda *cu, weft_bundle_arg to, weft_dim bytes); /* zeros */
 
 /* Quantises operand 0 by its range: bytes, scale (f32) and zero point go to `to`; of kind NONE: not
- * stored. */
-void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3]);
+ * stored. `lens`: the operand with the lengths of sequences if operand 0 is [steps, batch, in] and
+ * the range is that of the steps up to the end of the longest; 0: of all elements. */
+void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3], uint32_t lens);
 
 /* -- Sources and compilers --------------------------------------------------------------------- */
 

@@ -66,9 +66,20 @@ weft_err weft_cuda_emit_dequantize(weft_cuda *cu, weft_node n)
     return emit(cu, "dequantize", "dequantized<Y>(x[at], convert<f64>(scale[i]), ");
 }
 
+/* The number of elements of x up to the end of the longest sequence, as an expression. */
+static const char *used_inputs(weft_cuda *cu, weft_cuda_kernel *k, const weft_ttype *x,
+                               uint32_t lens)
+{
+    weft_cuda__include(k, "recurrent.cuh");
+    weft_cuda__in(k, "len", lens);
+    const char *steps = weft_cuda__int(k, x->dim[0]), *batch = weft_cuda__int(k, x->dim[1]);
+    return weft_arena_printf(weft_cuda__arena(cu), "used_inputs(len, %s, %s, %s)", steps, batch,
+                             weft_cuda__int(k, x->dim[2]));
+}
+
 /* The first kernel finds the ranges of as many parts as a block has threads; each block of the
  * second kernel reduces them to one range. */
-void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3])
+void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3], uint32_t lens)
 {
     static const char *const name[] = {"y", "scale", "zero"};
     static const weft_dtype type[] = {WEFT_DTYPE_U8, WEFT_DTYPE_F32, WEFT_DTYPE_U8};
@@ -80,8 +91,9 @@ void weft_cuda__quantize_by_range(weft_cuda *cu, const weft_bundle_arg to[3])
     weft_cuda__include(k, "quant.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__scratch(k, "range", WEFT_DTYPE_F32, range, false);
+    const char *n = lens ? used_inputs(cu, k, x, lens) : weft_cuda__long(k, x, 0, x->rank);
     weft_buf_printf(weft_cuda__body(k), "    find_range<%d, %d>(x, %s, range);\n", THREADS, THREADS,
-                    weft_cuda__long(k, x, 0, x->rank));
+                    n);
     weft_cuda__launch(k, THREADS, 1, 1, 0);
     k = weft_cuda__kernel(cu, "quantize_range", THREADS);
     weft_cuda__share_sizes(k);
@@ -107,6 +119,6 @@ weft_err weft_cuda_emit_dynamic_quantize(weft_cuda *cu, weft_node n)
     for (uint32_t i = 0; i < 3; i++)
         if (weft_cuda__out_type(cu, i))
             to[i] = weft_cuda__at_out(i, 0);
-    weft_cuda__quantize_by_range(cu, to);
+    weft_cuda__quantize_by_range(cu, to, 0);
     return WEFT_ERR_OK;
 }

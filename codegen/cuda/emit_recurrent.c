@@ -18,6 +18,7 @@ typedef struct layer {
     uint32_t n_dir;
     bool reverse, batch_first, reset_after, input_forget;
     bool is_bytes; /* quantize_state */
+    bool ended_is_zero, has_lens;
     float clip;
     const char *type;
     weft_dim gates; /* offset of the products in scratch memory */
@@ -50,6 +51,8 @@ static weft_err read_layer(weft_cuda *cu, weft_op_id op, layer *l)
     l->clip = (float)weft_attrs_float(attrs, WEFT_ATTR_CLIP, 0);
     l->type = weft_dtype_name((weft_dtype)x->dtype);
     l->is_bytes = weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) != 0;
+    l->ended_is_zero = weft_attrs_int(attrs, WEFT_ATTR_QUANTIZE_STATE, 0) == 2;
+    l->has_lens = len != NULL;
     if (!weft_dim_is_const(r->dim[2]))
         return weft_cuda__unsup(cu, "only running tells the hidden size");
     l->h = r->dim[2];
@@ -215,12 +218,12 @@ static weft_err emit_byte_steps(const layer *l)
         weft_cuda__body(k),
         "    const recurrent_data<f32> data = {gates, 0, 0, %s, %s, %s, %s, %s, %s, %s};\n"
         "    const recurrent_size size = %s;\n"
-        "    recurrent_byte_steps<%d, %lld, %d, %s>(data, %s, recurrent_states{states, cells, "
+        "    recurrent_byte_steps<%d, %lld, %d, %s, %s>(data, %s, recurrent_states{states, cells, "
         "bytes},\n"
         "        size, %s, %s, @_acts{});\n",
         h0, c0, peep, len, y, y_h, y_c, size_text(l, k), THREADS, (long long)l->h, byte_pack(l->h),
-        l->input_forget ? "true" : "false", rows, l->reverse ? "true" : "false",
-        weft_cuda__f32_text(l->cu, l->clip));
+        l->input_forget ? "true" : "false", l->ended_is_zero ? "true" : "false", rows,
+        l->reverse ? "true" : "false", weft_cuda__f32_text(l->cu, l->clip));
     weft_cuda__launch(k, l->n_dir, 1, 1, 0);
     return WEFT_ERR_OK;
 }
@@ -234,9 +237,9 @@ weft_err weft_cuda_emit_recurrent(weft_cuda *cu, weft_node n)
         cu, weft_cuda__mul(cu, rows, (int64_t)l.n_dir * (int64_t)l.cell * l.h * 4));
     if (l.is_bytes) {
         reserve_bytes(&l);
-        weft_cuda__quantize_by_range(cu, (weft_bundle_arg[]){weft_cuda__at_scratch(l.x),
-                                                             weft_cuda__at_scratch(l.x_scale),
-                                                             weft_cuda__at_scratch(l.x_zero)});
+        const weft_bundle_arg to[] = {weft_cuda__at_scratch(l.x), weft_cuda__at_scratch(l.x_scale),
+                                      weft_cuda__at_scratch(l.x_zero)};
+        weft_cuda__quantize_by_range(cu, to, l.has_lens ? 4 : 0);
         emit_byte_inputs(&l);
         return emit_byte_steps(&l);
     }

@@ -6,7 +6,8 @@
  * meant for layers of some hundred units, where a launch for each step would take longer.
  *
  * Layers of bytes (lstm with quantize_state) quantise the inputs by their range, and before every time
- * step the states of all sequences by theirs. Therefore a block has all sequences of a direction. */
+ * step the states of all sequences by theirs. Therefore a block has all sequences of a direction.
+ * ops/recurrent.h says what sequences that have ended count as. */
 #ifndef WEFT_RECURRENT_CUH
 #define WEFT_RECURRENT_CUH
 #include "quant.cuh"
@@ -241,6 +242,17 @@ __device__ inline void recurrent_steps(const recurrent_data<T> v, const recurren
     }
 }
 
+/* Elements of x up to the end of the longest sequence. */
+__device__ inline size_t used_inputs(const i32 *len, int n_step, int n_batch, int n_in)
+{
+    int most = 0;
+    for (int b = 0; b < n_batch; b++) {
+        const int own = length_of(len, b, n_step);
+        most = own > most ? own : most;
+    }
+    return (size_t)most * n_batch * n_in;
+}
+
 /* What recurrent_byte_steps needs beside its operands, in memory: states and cell states of all sequences
  * of all directions, and the states as bytes. */
 struct recurrent_states {
@@ -249,7 +261,7 @@ struct recurrent_states {
 };
 
 /* recurrent_steps of an lstm of bytes: x and r are not in `v`. Blocks: x, directions. N divides H. */
-template <int THREADS, int H, int N, bool INPUT_FORGET, class W, class Acts>
+template <int THREADS, int H, int N, bool INPUT_FORGET, bool ENDED_IS_ZERO, class W, class Acts>
 __device__ inline void recurrent_byte_steps(const recurrent_data<f32> v, const byte_rows<W> all_r,
                                             const recurrent_states of, const recurrent_size n,
                                             bool reverse, f32 most, Acts acts)
@@ -272,8 +284,10 @@ __device__ inline void recurrent_byte_steps(const recurrent_data<f32> v, const b
         f32 lo = 0, hi = 0, step;
         __syncthreads();
         for (size_t i = threadIdx.x; i < units; i += THREADS) {
-            lo = lesser::of(lo, h[i]);
-            hi = greater::of(hi, h[i]);
+            const int len = length_of(v.len, (int)(i / H), n.n_step);
+            const f32 x = at > len && (ENDED_IS_ZERO || len == 0) ? 0 : h[i];
+            lo = lesser::of(lo, x);
+            hi = greater::of(hi, x);
         }
         lo = block_reduce<THREADS, lesser>(lo);
         hi = block_reduce<THREADS, greater>(hi);
@@ -306,12 +320,13 @@ __device__ inline void recurrent_byte_steps(const recurrent_data<f32> v, const b
     for (size_t i = threadIdx.x; i < units; i += THREADS) {
         const int b = (int)(i / H);
         const size_t at = n.state_row(d, b) * H + i % H;
-        for (int t = length_of(v.len, b, n.n_step); v.y && t < n.n_step; t++)
+        const int len = length_of(v.len, b, n.n_step);
+        for (int t = len; v.y && t < n.n_step; t++)
             v.y[n.y_row(t, d, b) * H + i % H] = 0;
         if (v.y_h)
-            v.y_h[at] = h[i];
+            v.y_h[at] = len ? h[i] : 0;
         if (v.y_c)
-            v.y_c[at] = c[i];
+            v.y_c[at] = len ? c[i] : 0;
     }
 }
 

@@ -191,9 +191,12 @@ static void multiply_panels(void *cx, int64_t begin, int64_t end)
 /* The sums of W for all time steps and directions. */
 static void times_w_bytes(const rnn_kernel *k)
 {
+    int64_t longest = 0;
+    for (int64_t b = 0; b < k->n.n_batch; b++)
+        longest = longest < length_of(k, b) ? length_of(k, b) : longest;
     weft_cpu_qrows q = {.vec = k->vec,
                         .x = scratch(k),
-                        .rows = k->n.n_step * k->n.n_batch,
+                        .rows = longest * k->n.n_batch,
                         .inner = k->n.n_in,
                         .cols = k->n.h,
                         .w = weft_cpu__pack_data(k->bytes[0]),
@@ -207,13 +210,27 @@ static void times_w_bytes(const rnn_kernel *k)
                  &q);
 }
 
-/* The sums of R for the states of a block. */
-static void times_r_bytes(const rnn_block *s)
+/* The states before step `at` with 0 for those that count as 0. */
+static const float *counted_states(const rnn_block *s, int64_t at)
+{
+    const rnn_kernel *k = s->k;
+    int64_t m = k->n.h;
+    if (!k->in[IN_LENS])
+        return s->h;
+    memcpy(s->reset, s->h, (size_t)(s->rows * m) * sizeof *s->h);
+    for (int64_t i = 0; i < s->rows; i++)
+        if (weft_rnn_counts_as_zero(&k->n, length_of(k, s->first + i), at))
+            memset(s->reset + i * m, 0, (size_t)m * sizeof *s->h);
+    return s->reset;
+}
+
+/* The sums of R for the states of a block before step `at`. */
+static void times_r_bytes(const rnn_block *s, int64_t at)
 {
     const rnn_kernel *k = s->k;
     int64_t panels = (int64_t)k->n.cell * (k->m / WEFT_VEC_PANEL);
     weft_cpu_qrows q = {.vec = k->vec,
-                        .x = s->reset,
+                        .x = s->reset + s->rows * k->n.h,
                         .rows = s->rows,
                         .inner = k->n.h,
                         .cols = k->n.h,
@@ -223,7 +240,7 @@ static void times_r_bytes(const rnn_block *s)
                         .stride = (int64_t)k->n.cell * k->m,
                         .part = k->m,
                         .first = s->d * panels};
-    weft_cpu__qrows_quantise(&q, s->h);
+    weft_cpu__qrows_quantise(&q, counted_states(s, at));
     if (k->n.n_dir * k->blocks == 1)
         weft_par_for(k->threads, panels, (double)(q.rows * q.inner * WEFT_VEC_PANEL) * byte_ns,
                      weft_cpu__qrows_multiply, &q);
@@ -311,7 +328,7 @@ static void run_step(const rnn_block *s, int64_t at)
     if (gru)
         sum_gru(s, at);
     else if (k->n.quantize_state)
-        times_r_bytes(s);
+        times_r_bytes(s, at);
     else
         times_r(s, s->h, 0, n_gate);
     for (int64_t i = 0; i < s->rows; i++) {
@@ -355,6 +372,17 @@ static void store_state(const rnn_block *s, const float *own, float *all)
                (size_t)m * sizeof *own);
 }
 
+/* The last states of an empty sequence of a layer of bytes are 0. */
+static void clear_empty(const rnn_block *s)
+{
+    int64_t m = s->k->n.h;
+    for (int64_t i = 0; i < s->rows; i++)
+        if (length_of(s->k, s->first + i) == 0) {
+            memset(s->h + i * m, 0, (size_t)m * sizeof *s->h);
+            memset(s->c + i * m, 0, (size_t)m * sizeof *s->c);
+        }
+}
+
 static rnn_block make_block(const rnn_kernel *k, int64_t i)
 {
     int64_t m = k->n.h, pitch = gates_of(k), d = i / k->blocks;
@@ -385,6 +413,8 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
         load_state(&s, s.c, operand(k, IN_C0));
         for (int64_t at = 0; at < k->n.n_step; at++)
             run_step(&s, at);
+        if (k->n.quantize_state)
+            clear_empty(&s);
         store_state(&s, s.h, result(k, OUT_H));
         store_state(&s, s.c, result(k, OUT_C));
     }
@@ -563,7 +593,7 @@ static bool place_scratch(weft_prep *p, rnn_kernel *k, uint64_t at)
     k->work_at = weft_align_up(k->bias_at + gates * sizeof(float), 64);
     k->work_floats =
         weft_align_up((uint64_t)k->rows * (3 * m + (uint64_t)k->n.cell * (uint64_t)k->m), 16);
-    if (k->n.quantize_state) /* instead of `reset` */
+    if (k->n.quantize_state) /* behind `reset` */
         k->work_floats = weft_align_up(
             k->work_floats + weft_cpu__qrows_room(k->vec, k->rows, k->n.h) / 4 + 1, 16);
     return weft_size_mul(k->work_floats * sizeof(float), tasks, &bytes) &&

@@ -279,6 +279,33 @@ def recurrent(check, rng):
                           model_of([node], x, outs, c), x, 2e-3)
 
 
+def lengths(check, rng):
+    """Layers of bytes with lengths, results left out, and named results that nothing reads: results decide what
+    ended sequences count as. Padding and initial states are far larger than what the ranges should contain.
+    onnxruntime asks for one zero point a weight; without Y it leaves the states of empty sequences unset."""
+    for number in range(36):
+        direction = ("forward", "reverse", "bidirectional")[number % 3]
+        kept = (("y", "yh", "yc"), ("", "yh", "yc"), ("y", "", ""), ("unread", "yh", "yc"))[number % 4]
+        d, h, i = (2 if direction == "bidirectional" else 1), int(rng.integers(1, 20)), int(rng.integers(1, 15))
+        s, b = int(rng.integers(2, 9)), int(rng.integers(2, 6))
+        ends = rng.integers(0 if kept[0] else 1, s + 1, b).astype(np.int32)
+        ends[0] = max(1, ends[0])
+        w_type = U8 if number % 2 else S8
+        zeros = [np.full((d, 4 * h), some(rng, U8, ()) if w_type == U8 else 0, w_type) for _ in range(2)]
+        c = {"w": some(rng, w_type, (d, i, 4 * h)), "r": some(rng, w_type, (d, h, 4 * h)),
+             "b": rng.normal(0, 0.2, (d, 8 * h)).astype(np.float32), "wz": zeros[0], "rz": zeros[1],
+             "ws": rng.uniform(0.001, 0.004, (d, 4 * h)).astype(np.float32),
+             "rs": rng.uniform(0.001, 0.004, (d, 4 * h)).astype(np.float32)}
+        x = {"x": rng.normal(0, 1, (s, b, i)).astype(np.float32), "n": ends,
+             "h0": rng.normal(0, 1, (d, b, h)).astype(np.float32), "c0": rng.normal(0, 0.3, (d, b, h)).astype(np.float32)}
+        x["x"][ends.max():] *= 9
+        x["h0"][:, ends == 0] *= 9
+        node = helper.make_node("DynamicQuantizeLSTM", ["x", "w", "r", "b", "n", "h0", "c0", "", "ws", "wz", "rs", "rz"],
+                                kept, domain=MS, hidden_size=h, direction=direction)
+        check.one(f"DynamicQuantizeLSTM {number} {direction} {kept} lengths {ends}",
+                  model_of([node], x, {k: np.float32 for k in kept if k not in ("", "unread")}, c), x, 1e-5)
+
+
 def scaled(check, rng):
     """Weights of bytes that are cast and multiplied by scales, for exporters that write no DequantizeLinear: scales of
     each axis, of all and of single elements, on either side; read by products, by Gather, and as they are."""
@@ -577,6 +604,7 @@ def main():
              "gemms": lambda: gemms(check, np.random.default_rng(a.seed)),
              "convolutions": lambda: convolutions(check, np.random.default_rng(a.seed)),
              "recurrent": lambda: recurrent(check, np.random.default_rng(a.seed)),
+             "lengths": lambda: lengths(check, np.random.default_rng(a.seed)),
              "scaled": lambda: scaled(check, np.random.default_rng(a.seed)),
              "attention": lambda: attention(check, np.random.default_rng(a.seed)),
              "networks": lambda: networks(check, np.random.default_rng(a.seed)),

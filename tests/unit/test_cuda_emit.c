@@ -441,13 +441,13 @@ static void test_cuda_emit__recurrent_layers_equal_the_reference(void **state)
 static const char byte_weights[] = "weight $w \"w\" : T[2,36,5] = random 3\n"
                                    "weight $r \"r\" : T[2,36,9] = random 4\n"
                                    "weight $b \"b\" : f32[2,72] = random 5\n"
-                                   "weight $s \"s\" : f32[72] = splat 0.004\n"
-                                   "weight $z \"z\" : T[72] = splat 3\n"
+                                   "weight $s \"s\" : f32[72] = random 10\n"
+                                   "weight $z \"z\" : T[72] = random 11\n"
                                    "weight $v \"v\" : T[1,64,8] = random 6\n"
                                    "weight $q \"q\" : T[1,64,16] = random 7\n"
                                    "weight $p \"p\" : f32[1,48] = random 8\n"
                                    "weight $t \"t\" : f32[64] = random 9\n"
-                                   "weight $o \"o\" : T[64] = splat 100\n"
+                                   "weight $o \"o\" : T[64] = random 12\n"
                                    "weight $n \"n\" : i32[3] = dense [4, 0, 2]\n";
 
 static const emit_case byte_cases[] = {
@@ -473,6 +473,32 @@ static void test_cuda_emit__recurrent_layers_of_bytes_equal_the_reference(void *
     check_typed_weights(byte_cases, n, byte_weights, "u8", 1e-5);
 }
 
+/* All three results; the input's range is that of 5 of 6 steps, and what sequences that have ended
+ * count as in the range of the states decides it. */
+static void test_cuda_emit__lengths_of_layers_of_bytes(void **state)
+{
+    (void)state;
+    static const char *const kind[] = {"1", "2"};
+    for (size_t i = 0; i < 2; i++) {
+        weft_buf text = {0};
+        weft_buf_puts(&text, "wir 1 kernel\n");
+        put_typed(&text, byte_weights, "u8");
+        weft_buf_printf(
+            &text,
+            "weight $l \"l\" : i32[4] = dense [5, 0, 2, 1]\n"
+            "graph @g (%%x : f32[6,4,5], %%h : f32[2,4,9], %%c : f32[2,4,9]) {\n"
+            "  %%y : f32[6,2,4,9], %%p : f32[2,4,9], %%q : f32[2,4,9] = lstm %%x, $w, $r, $b, $l, "
+            "%%h, %%c, _, $s, $z, $s, $z {hidden_size = 9, direction = \"bidirectional\", "
+            "quantize_state = %s}\n"
+            "  return \"y\" %%y, \"p\" %%p, \"q\" %%q\n}\n",
+            kind[i]);
+        cuda_case *c = cuda_case_start(text.at);
+        cuda_case_verify(c, 0, &(cuda_case_spec){.tolerance = 1e-5});
+        cuda_case_stop(c);
+        weft_buf_finish(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_cuda_emit__pools_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__recurrent_layers_equal_the_reference),
         cmocka_unit_test(test_cuda_emit__recurrent_layers_of_bytes_equal_the_reference),
+        cmocka_unit_test(test_cuda_emit__lengths_of_layers_of_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
