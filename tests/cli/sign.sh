@@ -33,7 +33,7 @@ printf '\x01' | dd of=changed.weft bs=1 seek=5000 conv=notrunc 2>err
 run 1 changed.weft a.pub
 has err "or has changed since"
 cp digits.weft other.weft
-for text in "" "weft-signature-1" "$(cat digits.weft.sig)x" "$(sed 's/1 ./1 \//' digits.weft.sig)" "$(cat digits.weft.sig; echo)
+for text in "" "weft-signature-1" "$(cat digits.weft.sig)x" "$(sed 's/1 \//1 A/; t; s/1 ./1 \//' digits.weft.sig)" "$(cat digits.weft.sig; echo)
 "; do
     printf '%s\n' "$text" >other.weft.sig
     run 1 other.weft a.pub
