@@ -221,6 +221,9 @@ WEFT_MUST_USE weft_err weft_onnx__check_dims(weft_onnx_ctx *cx);
  * differ. An axis that is symbolic here has that dim, whatever its name. */
 bool weft_onnx__share_dim(weft_onnx_ctx *cx, const Onnx__TensorShapeProto *shape, size_t axis,
                           const char *input, weft_dim earlier);
+/* Whether a symbol is taken for the batch by its name, and whether an input has such a symbol. */
+bool weft_onnx__is_batch(const char *name);
+bool weft_onnx__names_batch(const Onnx__GraphProto *graph);
 /* Whether an input has one name on several axes. */
 bool weft_onnx__repeats_names(const Onnx__GraphProto *graph);
 /* Whether a requirement of the graph relates two axes that have one name in the file. */

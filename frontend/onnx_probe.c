@@ -7,7 +7,9 @@
  * The rank that a Squeeze without axes gives depends on the sizes: ONNX removes every axis that is
  * 1 when the model runs. As ranks are fixed when a model is compiled, a symbolic size is taken for
  * another number than 1. A model that was exported at batch 1 declares outputs of another rank
- * then; if the declared ranks are those that it has with sizes of 1, it is compiled for these. */
+ * then; if the declared ranks are those that it has at batch 1, it is compiled for that. The batch
+ * is told by its name: of a number of frames, say, 1 is the size that nobody asks for, whatever
+ * ranks are declared. */
 #include "frontend/onnx_int.h"
 
 #include <string.h>
@@ -51,7 +53,7 @@ static bool names_are_apart(const weft_onnx_ctx *cx, weft_onnx_run *run)
     return apart;
 }
 
-/* -- Sizes of 1 -------------------------------------------------------------------------------- */
+/* -- Batches of 1 ------------------------------------------------------------------------------ */
 
 static bool has_bare_squeeze(const Onnx__GraphProto *graph)
 {
@@ -72,8 +74,8 @@ static bool is_listed(const weft_import_options *o, const char *name)
     return false;
 }
 
-/* Adds a size of 1 for each symbol of the probe that must not be 1, but for those that the user
- * gave sizes; false: there is none. */
+/* Adds a size of 1 for each batch of the probe that must not be 1, but for those that the user gave
+ * sizes; false: there is none. */
 static bool list_ones(const weft_onnx_ctx *cx, const weft_onnx_ctx *probe, weft_import_options *o)
 {
     uint32_t n_require = weft_graph_require_count(probe->g);
@@ -88,7 +90,7 @@ static bool list_ones(const weft_onnx_ctx *cx, const weft_onnx_ctx *probe, weft_
             continue;
         for (uint32_t i = 0; i < weft_graph_symbol_count(probe->g); i++) {
             const char *name = weft_graph_symbol_name(probe->g, i);
-            if (weft_graph_symbol_dim(probe->g, i) == require->a && strcasestr(name, "batch") &&
+            if (weft_graph_symbol_dim(probe->g, i) == require->a && weft_onnx__is_batch(name) &&
                 !is_listed(o, name)) {
                 dim[o->n_dim++] = (weft_import_dim){weft_arena_strdup(cx->arena, name), 1, 1};
                 break;
@@ -129,6 +131,6 @@ void weft_onnx__probe(weft_onnx_ctx *cx, const Onnx__ModelProto *model, weft_onn
         return;
     cx->apart = weft_onnx__repeats_names(model->graph) && names_are_apart(cx, run);
     bool is_head = cx->options && cx->options->head;
-    if (!is_head && has_bare_squeeze(model->graph))
+    if (!is_head && weft_onnx__names_batch(model->graph) && has_bare_squeeze(model->graph))
         find_ones(cx, run);
 }

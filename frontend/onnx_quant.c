@@ -294,7 +294,7 @@ static weft_err read_recurrent(weft_onnx_call *c, uint32_t at, uint32_t scale_at
  * as in onnxruntime (weft_rnn_layer). */
 weft_err weft_onnx_hook_dynamic_quantize_lstm(weft_onnx_call *c)
 {
-    enum { X, W, R, W_SCALE = 8, W_ZERO, R_SCALE, R_ZERO, OPERANDS, Y = 0 };
+    enum { X, W, R, W_SCALE = 8, W_ZERO, R_SCALE, R_ZERO, OPERANDS };
     weft_val in[OPERANDS];
     for (uint32_t i = 0; i < OPERANDS; i++)
         in[i] = operand(c, i);
@@ -302,7 +302,8 @@ weft_err weft_onnx_hook_dynamic_quantize_lstm(weft_onnx_call *c)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "input 0 is missing");
     WEFT_TRY(read_recurrent(c, W, W_SCALE, &in[W], &in[W_SCALE], &in[W_ZERO]));
     WEFT_TRY(read_recurrent(c, R, R_SCALE, &in[R], &in[R_SCALE], &in[R_ZERO]));
-    weft_onnx__put(c, WEFT_ATTR_OF_INT(QUANTIZE_STATE, c->wanted[Y] ? 2 : 1));
+    bool gives_y = c->wanted[0];
+    weft_onnx__put(c, WEFT_ATTR_OF_INT(QUANTIZE_STATE, gives_y ? 2 : 1));
     WEFT_TRY(weft_onnx__map_attrs(c, c->row->op));
     return weft_onnx__emit(c, c->row->op, in, OPERANDS, c->attr, c->n_attr, c->out, c->n_out);
 }

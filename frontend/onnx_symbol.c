@@ -187,13 +187,40 @@ weft_err weft_onnx__check_dims(weft_onnx_ctx *cx)
     return WEFT_ERR_OK;
 }
 
+/* NULL: the file does not give it. */
+static const Onnx__TensorShapeProto *shape_of(const Onnx__ValueInfoProto *v)
+{
+    const Onnx__TypeProto *type = v->type;
+    bool is_tensor = type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
+                     type->tensor_type && type->tensor_type->shape;
+    return is_tensor ? type->tensor_type->shape : NULL;
+}
+
+bool weft_onnx__is_batch(const char *name)
+{
+    return strcasestr(name, "batch") != NULL;
+}
+
+bool weft_onnx__names_batch(const Onnx__GraphProto *graph)
+{
+    for (size_t i = 0; i < graph->n_input; i++) {
+        const Onnx__TensorShapeProto *shape = shape_of(graph->input[i]);
+        const char *name = graph->input[i]->name; /* of axes without a name */
+        if (name && weft_onnx__is_batch(name))
+            return true;
+        for (size_t k = 0; shape && k < shape->n_dim; k++) {
+            const char *param = param_of(shape->dim[k]);
+            if (param && weft_onnx__is_batch(param))
+                return true;
+        }
+    }
+    return false;
+}
+
 bool weft_onnx__repeats_names(const Onnx__GraphProto *graph)
 {
     for (size_t i = 0; i < graph->n_input; i++) {
-        const Onnx__TypeProto *type = graph->input[i]->type;
-        bool is_tensor = type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
-                         type->tensor_type && type->tensor_type->shape;
-        const Onnx__TensorShapeProto *shape = is_tensor ? type->tensor_type->shape : NULL;
+        const Onnx__TensorShapeProto *shape = shape_of(graph->input[i]);
         for (size_t k = 1; shape && k < shape->n_dim && k < WEFT_RANK_MAX; k++)
             if (repeats_earlier(shape, k))
                 return true;

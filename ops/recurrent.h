@@ -5,9 +5,18 @@
 
 #include "ops/ops.h"
 
-/* Operands of lstm beside ONNX's, with quantize_state: f32 and bytes [directions * gates * h]. */
+/* Operands; gru and rnn end with H0. The last four are not ONNX's, of lstm with quantize_state: f32
+ * and bytes [directions * gates * h]. */
 enum {
-    WEFT_LSTM_W_SCALE = 8,
+    WEFT_RNN_X,
+    WEFT_RNN_W,
+    WEFT_RNN_R,
+    WEFT_RNN_BIAS,
+    WEFT_RNN_LENS,
+    WEFT_RNN_H0,
+    WEFT_LSTM_C0,
+    WEFT_LSTM_PEEP,
+    WEFT_LSTM_W_SCALE,
     WEFT_LSTM_W_ZERO,
     WEFT_LSTM_R_SCALE,
     WEFT_LSTM_R_ZERO,

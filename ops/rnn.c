@@ -176,18 +176,18 @@ static weft_err check_optional(weft_infer_ctx *cx, weft_dim dirs, weft_dim batch
         weft_dim dim[3];
         const char *what;
     } want[] = {
-        {3, 2, {dirs, weft_dim_mul(cx->pool, h, 2 * gates)}, "bias"},
-        {4, 1, {batch}, "number of lengths"},
-        {5, 3, {first, second, h}, "initial state"},
-        {6, 3, {first, second, h}, "initial cell state"},
-        {7, 2, {dirs, weft_dim_mul(cx->pool, h, 3)}, "peepholes"},
+        {WEFT_RNN_BIAS, 2, {dirs, weft_dim_mul(cx->pool, h, 2 * gates)}, "bias"},
+        {WEFT_RNN_LENS, 1, {batch}, "number of lengths"},
+        {WEFT_RNN_H0, 3, {first, second, h}, "initial state"},
+        {WEFT_LSTM_C0, 3, {first, second, h}, "initial cell state"},
+        {WEFT_LSTM_PEEP, 2, {dirs, weft_dim_mul(cx->pool, h, 3)}, "peepholes"},
     };
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         uint32_t in = want[i].in;
         if (!weft_infer__has(cx, in))
             continue;
         WEFT_TRY(weft_infer__rank(cx, in, want[i].rank, want[i].rank));
-        if (in != 4)
+        if (in != WEFT_RNN_LENS)
             WEFT_TRY(weft_infer__same_dtype(cx, 0, in));
         for (uint32_t d = 0; d < want[i].rank; d++)
             WEFT_TRY(weft_infer__agree(cx, cx->in[in].type.dim[d], want[i].dim[d], want[i].what));
@@ -532,11 +532,11 @@ static weft_err get_rnn(weft_eval_ctx *cx, weft_rnn *n)
     int64_t gates = l->n_dir * (int64_t)l->cell * l->h, state = l->n_dir * l->n_batch * l->h;
     WEFT_TRY(get_lens(cx, n));
     WEFT_TRY(get_factors(cx, n));
-    WEFT_TRY(get_operand(cx, 3, 2 * gates, &n->bias));
-    WEFT_TRY(get_operand(cx, 5, state, &n->h0));
+    WEFT_TRY(get_operand(cx, WEFT_RNN_BIAS, 2 * gates, &n->bias));
+    WEFT_TRY(get_operand(cx, WEFT_RNN_H0, state, &n->h0));
     if (l->cell == WEFT_CELL_LSTM) {
-        WEFT_TRY(get_operand(cx, 6, state, &n->c0));
-        WEFT_TRY(get_operand(cx, 7, l->n_dir * 3 * l->h, &n->peep));
+        WEFT_TRY(get_operand(cx, WEFT_LSTM_C0, state, &n->c0));
+        WEFT_TRY(get_operand(cx, WEFT_LSTM_PEEP, l->n_dir * 3 * l->h, &n->peep));
     }
     return WEFT_ERR_OK;
 }

@@ -38,7 +38,7 @@ static int64_t shared_bytes(const layer *l)
 static weft_err read_layer(weft_cuda *cu, weft_op_id op, layer *l)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0), *r = weft_cuda__in_type(cu, 2);
-    const weft_ttype *len = weft_cuda__in_type(cu, 4);
+    const weft_ttype *len = weft_cuda__in_type(cu, WEFT_RNN_LENS);
     weft_attrs attrs = weft_cuda__attrs(cu);
     *l = (layer){.cu = cu, .cell = weft_rnn_cell_of(op)};
     l->n_dir = weft_rnn_directions(attrs, &l->reverse);
@@ -91,7 +91,7 @@ static void emit_inputs(const layer *l)
     weft_cuda__include(k, "recurrent.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__in(k, "w", 1);
-    const char *bias = operand(l, k, "bias", 3);
+    const char *bias = operand(l, k, "bias", WEFT_RNN_BIAS);
     weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, false);
     weft_buf_printf(weft_cuda__body(k),
                     "    recurrent_inputs<%d, %lld, %s, %s>(x, w, %s, gates, %s);\n", (int)l->cell,
@@ -137,9 +137,11 @@ static weft_err emit_steps(const layer *l)
     WEFT_TRY(print_acts(l, k));
     weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, true);
     weft_cuda__in(k, "r", 2);
-    const char *bias = operand(l, k, "bias", 3), *len = operand(l, k, "len", 4);
-    const char *h0 = operand(l, k, "h0", 5), *c0 = is_lstm ? operand(l, k, "c0", 6) : "0";
-    const char *peep = is_lstm ? operand(l, k, "peep", 7) : "0";
+    const char *bias = operand(l, k, "bias", WEFT_RNN_BIAS),
+               *len = operand(l, k, "len", WEFT_RNN_LENS);
+    const char *h0 = operand(l, k, "h0", WEFT_RNN_H0),
+               *c0 = is_lstm ? operand(l, k, "c0", WEFT_LSTM_C0) : "0";
+    const char *peep = is_lstm ? operand(l, k, "peep", WEFT_LSTM_PEEP) : "0";
     const char *y = result(l, k, "y", 0), *y_h = result(l, k, "y_h", 1);
     const char *y_c = is_lstm ? result(l, k, "y_c", 2) : "0";
     weft_buf_printf(
@@ -192,7 +194,8 @@ static void emit_byte_inputs(const layer *l)
     weft_cuda__scratch(k, "x", WEFT_DTYPE_U8, l->x, true);
     weft_cuda__scratch(k, "x_scale", WEFT_DTYPE_F32, l->x_scale, true);
     weft_cuda__scratch(k, "x_zero", WEFT_DTYPE_U8, l->x_zero, true);
-    const char *rows = byte_rows(l, k, 1, WEFT_LSTM_W_SCALE), *bias = operand(l, k, "bias", 3);
+    const char *rows = byte_rows(l, k, WEFT_RNN_W, WEFT_LSTM_W_SCALE),
+               *bias = operand(l, k, "bias", WEFT_RNN_BIAS);
     weft_cuda__scratch(k, "gates", WEFT_DTYPE_F32, l->gates, false);
     weft_buf_printf(weft_cuda__body(k),
                     "    recurrent_byte_inputs<%lld, %d>(x, x_scale, x_zero, %s, %s, gates, %s);\n",
@@ -210,9 +213,10 @@ static weft_err emit_byte_steps(const layer *l)
     weft_cuda__scratch(k, "states", WEFT_DTYPE_F32, l->states, false);
     weft_cuda__scratch(k, "cells", WEFT_DTYPE_F32, l->cells, false);
     weft_cuda__scratch(k, "bytes", WEFT_DTYPE_U8, l->bytes, false);
-    const char *rows = byte_rows(l, k, 2, WEFT_LSTM_R_SCALE), *len = operand(l, k, "len", 4);
-    const char *h0 = operand(l, k, "h0", 5), *c0 = operand(l, k, "c0", 6);
-    const char *peep = operand(l, k, "peep", 7), *y = result(l, k, "y", 0);
+    const char *rows = byte_rows(l, k, WEFT_RNN_R, WEFT_LSTM_R_SCALE),
+               *len = operand(l, k, "len", WEFT_RNN_LENS);
+    const char *h0 = operand(l, k, "h0", WEFT_RNN_H0), *c0 = operand(l, k, "c0", WEFT_LSTM_C0);
+    const char *peep = operand(l, k, "peep", WEFT_LSTM_PEEP), *y = result(l, k, "y", 0);
     const char *y_h = result(l, k, "y_h", 1), *y_c = result(l, k, "y_c", 2);
     weft_buf_printf(
         weft_cuda__body(k),
@@ -239,7 +243,7 @@ weft_err weft_cuda_emit_recurrent(weft_cuda *cu, weft_node n)
         reserve_bytes(&l);
         const weft_bundle_arg to[] = {weft_cuda__at_scratch(l.x), weft_cuda__at_scratch(l.x_scale),
                                       weft_cuda__at_scratch(l.x_zero)};
-        weft_cuda__quantize_by_range(cu, to, l.has_lens ? 4 : 0);
+        weft_cuda__quantize_by_range(cu, to, l.has_lens ? WEFT_RNN_LENS : 0);
         emit_byte_inputs(&l);
         return emit_byte_steps(&l);
     }

@@ -15,9 +15,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Operands and results. */
-enum { IN_X, IN_W, IN_R, IN_BIAS, IN_LENS, IN_H0, IN_C0, IN_PEEP, IN_FLOATS };
-enum { IN_COUNT = WEFT_LSTM_OPERANDS };
+enum { IN_FLOATS = WEFT_LSTM_W_SCALE }; /* operands that all layers may have */
+/* Results. */
 enum { OUT_Y, OUT_H, OUT_C, OUT_COUNT };
 
 /* Roughly, nanoseconds of one multiplication in the product with R. */
@@ -30,11 +29,11 @@ typedef struct rnn_kernel {
     weft_engine *engine;
     const weft_cpu_vec *vec;
     uint32_t threads, n_in, n_out;
-    bool in[IN_COUNT], out[OUT_COUNT]; /* which are present */
-    bool long_lens;                    /* lengths are int64 */
-    int64_t m;                         /* h rounded up to WEFT_VEC_PANEL */
-    weft_cpu_pack *r;                  /* [directions * gates][m / 32][h][32] */
-    weft_cpu_pack *bytes[2];           /* W and R of bytes; then `r` is NULL */
+    bool in[WEFT_LSTM_OPERANDS], out[OUT_COUNT]; /* which are present */
+    bool long_lens;                              /* lengths are int64 */
+    int64_t m;                                   /* h rounded up to WEFT_VEC_PANEL */
+    weft_cpu_pack *r;                            /* [directions * gates][m / 32][h][32] */
+    weft_cpu_pack *bytes[2];                     /* W and R of bytes; then `r` is NULL */
     /* The product with W: args x, w, gates, scratch. */
     weft_kernel_fn run_product;
     void *product;
@@ -80,7 +79,7 @@ static int64_t gates_of(const rnn_kernel *k)
 
 static int64_t length_of(const rnn_kernel *k, int64_t b)
 {
-    const void *lens = operand(k, IN_LENS);
+    const void *lens = operand(k, WEFT_RNN_LENS);
     return !lens          ? k->n.n_step
            : k->long_lens ? ((const int64_t *)lens)[b]
                           : ((const int32_t *)lens)[b];
@@ -204,7 +203,7 @@ static void times_w_bytes(const rnn_kernel *k)
                         .out = (float *)(void *)(scratch(k) + k->gates_at),
                         .stride = k->n.n_dir * gates_of(k),
                         .part = k->n.h};
-    weft_cpu__qrows_quantise(&q, operand(k, IN_X));
+    weft_cpu__qrows_quantise(&q, operand(k, WEFT_RNN_X));
     weft_par_for(k->threads, k->n.n_dir * (int64_t)k->n.cell * (k->m / WEFT_VEC_PANEL),
                  (double)(q.rows * q.inner * WEFT_VEC_PANEL) * byte_ns, weft_cpu__qrows_multiply,
                  &q);
@@ -215,7 +214,7 @@ static const float *counted_states(const rnn_block *s, int64_t at)
 {
     const rnn_kernel *k = s->k;
     int64_t m = k->n.h;
-    if (!k->in[IN_LENS])
+    if (!k->in[WEFT_RNN_LENS])
         return s->h;
     memcpy(s->reset, s->h, (size_t)(s->rows * m) * sizeof *s->h);
     for (int64_t i = 0; i < s->rows; i++)
@@ -387,7 +386,7 @@ static rnn_block make_block(const rnn_kernel *k, int64_t i)
 {
     int64_t m = k->n.h, pitch = gates_of(k), d = i / k->blocks;
     rnn_block s = {.k = k, .d = d, .first = i % k->blocks * k->rows};
-    const float *bias = operand(k, IN_BIAS), *peep = operand(k, IN_PEEP);
+    const float *bias = operand(k, WEFT_RNN_BIAS), *peep = operand(k, WEFT_LSTM_PEEP);
     s.rows = k->n.n_batch - s.first < k->rows ? k->n.n_batch - s.first : k->rows;
     if (k->r)
         s.r = (const float *)weft_cpu__pack_data(k->r) + d * (int64_t)k->n.cell * k->m * m;
@@ -409,8 +408,8 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
     const rnn_kernel *k = cx;
     for (int64_t i = begin; i < end; i++) {
         rnn_block s = make_block(k, i);
-        load_state(&s, s.h, operand(k, IN_H0));
-        load_state(&s, s.c, operand(k, IN_C0));
+        load_state(&s, s.h, operand(k, WEFT_RNN_H0));
+        load_state(&s, s.c, operand(k, WEFT_LSTM_C0));
         for (int64_t at = 0; at < k->n.n_step; at++)
             run_step(&s, at);
         if (k->n.quantize_state)
@@ -423,7 +422,7 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
 /* The biases that are added to W's sums: both, but of gate h of a gru with reset_after only W's. */
 static void sum_biases(const rnn_kernel *k)
 {
-    const float *bias = operand(k, IN_BIAS);
+    const float *bias = operand(k, WEFT_RNN_BIAS);
     float *sum = (float *)(void *)(scratch(k) + k->bias_at);
     int64_t pitch = gates_of(k), both = pitch;
     if (k->n.cell == WEFT_CELL_GRU && k->n.reset_after)
@@ -439,16 +438,16 @@ static weft_err run_rnn(void *state, void *const *arg)
     rnn_kernel *k = state;
     k->arg = arg;
     int64_t pitch = gates_of(k);
-    for (int64_t b = 0; k->in[IN_LENS] && b < k->n.n_batch; b++)
+    for (int64_t b = 0; k->in[WEFT_RNN_LENS] && b < k->n.n_batch; b++)
         if (length_of(k, b) < 0 || length_of(k, b) > k->n.n_step)
             return WEFT_ERR_INPUT;
     if (k->n.quantize_state)
         times_w_bytes(k);
     else
-        WEFT_TRY(k->run_product(k->product, (void *const[]){arg[IN_X], arg[IN_W],
+        WEFT_TRY(k->run_product(k->product, (void *const[]){arg[WEFT_RNN_X], arg[WEFT_RNN_W],
                                                             scratch(k) + k->gates_at, scratch(k)}));
     sum_biases(k);
-    if (k->in[IN_LENS] && k->out[OUT_Y])
+    if (k->in[WEFT_RNN_LENS] && k->out[OUT_Y])
         memset(result(k, OUT_Y), 0,
                (size_t)(k->n.n_step * k->n.n_batch * k->n.n_dir * k->n.h) * sizeof(float));
     weft_par_for(k->threads, k->n.n_dir * k->blocks,
@@ -485,12 +484,14 @@ static bool fits(const weft_slot *s, int64_t numel)
 static bool bytes_fit(const weft_prep *p, const weft_rnn_layer *n)
 {
     int64_t gates = n->n_dir * (int64_t)n->cell * n->h;
-    if (p->n_in != IN_COUNT || n->n_in > WEFT_QROWS_INNER_MAX || n->h > WEFT_QROWS_INNER_MAX)
+    if (p->n_in != WEFT_LSTM_OPERANDS || n->n_in > WEFT_QROWS_INNER_MAX ||
+        n->h > WEFT_QROWS_INNER_MAX)
         return false;
-    for (uint32_t i = IN_W; i <= IN_R; i++) {
-        const weft_slot *w = &p->in[i], *s = w + (WEFT_LSTM_W_SCALE - IN_W) + (i - IN_W);
+    for (uint32_t i = WEFT_RNN_W; i <= WEFT_RNN_R; i++) {
+        const weft_slot *w = &p->in[i],
+                        *s = w + (WEFT_LSTM_W_SCALE - WEFT_RNN_W) + (i - WEFT_RNN_W);
         if (!w->weight || w->layout != WEFT_LAYOUT_PLAIN || weft_dtype_size(w->tensor.dtype) != 1 ||
-            weft_slot_numel(w) != gates * (i == IN_W ? n->n_in : n->h) || !s[0].present ||
+            weft_slot_numel(w) != gates * (i == WEFT_RNN_W ? n->n_in : n->h) || !s[0].present ||
             !s[1].present || !fits(&s[0], gates) || !s[1].tensor.data ||
             weft_slot_numel(&s[1]) != gates || s[1].tensor.dtype != w->tensor.dtype)
             return false;
@@ -513,13 +514,14 @@ static bool operands_fit(const weft_prep *p, const weft_rnn_layer *n)
     if (n->quantize_state ? !bytes_fit(p, n) : p->n_in > IN_FLOATS)
         return false;
     for (uint32_t i = 0; i < p->n_in && i < IN_FLOATS; i++)
-        if (i != IN_LENS && !((i == IN_W || i == IN_R) && n->quantize_state) &&
+        if (i != WEFT_RNN_LENS && !((i == WEFT_RNN_W || i == WEFT_RNN_R) && n->quantize_state) &&
             !fits(&p->in[i], in[i]))
             return false;
     for (uint32_t o = 0; o < p->n_out; o++)
         if (!fits(&p->out[o], out[o]))
             return false;
-    const weft_slot *lens = p->n_in > IN_LENS && p->in[IN_LENS].present ? &p->in[IN_LENS] : NULL;
+    const weft_slot *lens =
+        p->n_in > WEFT_RNN_LENS && p->in[WEFT_RNN_LENS].present ? &p->in[WEFT_RNN_LENS] : NULL;
     return !lens || (weft_slot_numel(lens) == n->n_batch && (lens->tensor.dtype == WEFT_DTYPE_I32 ||
                                                              lens->tensor.dtype == WEFT_DTYPE_I64));
 }
@@ -546,8 +548,8 @@ static weft_err prepare_bytes(weft_prep *p, rnn_kernel *k, uint64_t *out_scratch
     *out_scratch = weft_cpu__qrows_room(k->vec, n->n_step * n->n_batch, n->n_in);
     snprintf(k->variant, sizeof k->variant, "%s+%s", k->vec->name,
              weft_cpu__has_bytes(k->vec) ? "bytes" : "words");
-    WEFT_TRY(weft_cpu__pack_as(p, IN_W, &w, &k->bytes[0]));
-    return weft_cpu__pack_as(p, IN_R, &r, &k->bytes[1]);
+    WEFT_TRY(weft_cpu__pack_as(p, WEFT_RNN_W, &w, &k->bytes[0]));
+    return weft_cpu__pack_as(p, WEFT_RNN_R, &r, &k->bytes[1]);
 }
 
 /* Prepares the product of x and W, for both directions at once, and packs R. */
@@ -556,8 +558,8 @@ static weft_err prepare_products(weft_prep *p, rnn_kernel *k, uint64_t *out_scra
     const weft_rnn_layer *n = &k->n;
     int64_t rows = n->n_step * n->n_batch, cols = n->n_dir * gates_of(k);
     const weft_attr trans_b = {.key = WEFT_ATTR_TRANS_B, .kind = WEFT_KIND_INT, .u.i = 1};
-    const weft_slot in[2] = {as_matrix(&p->in[IN_X], rows, n->n_in),
-                             as_matrix(&p->in[IN_W], cols, n->n_in)};
+    const weft_slot in[2] = {as_matrix(&p->in[WEFT_RNN_X], rows, n->n_in),
+                             as_matrix(&p->in[WEFT_RNN_W], cols, n->n_in)};
 
     weft_slot gates = {.present = true, .tensor = {.dtype = WEFT_DTYPE_F32, .rank = 2}};
     gates.tensor.dim[0] = rows;
@@ -577,7 +579,7 @@ static weft_err prepare_products(weft_prep *p, rnn_kernel *k, uint64_t *out_scra
     k->destroy_product = product.destroy;
     *out_scratch = product.scratch_bytes;
     snprintf(k->variant, sizeof k->variant, "%s+%s", k->vec->name, product.variant);
-    return weft_cpu__pack_panels(p, IN_R, n->n_dir * (int64_t)n->cell, n->h, n->h, &k->r);
+    return weft_cpu__pack_panels(p, WEFT_RNN_R, n->n_dir * (int64_t)n->cell, n->h, n->h, &k->r);
 }
 
 /* Scratch memory: the GEMM's own, gates, biases, working memory of the blocks. */
@@ -624,7 +626,7 @@ static rnn_kernel *create_rnn(weft_prep *p, const weft_rnn_layer *n)
         k->in[i] = p->in[i].present;
     for (uint32_t o = 0; o < p->n_out; o++)
         k->out[o] = p->out[o].present;
-    k->long_lens = k->in[IN_LENS] && p->in[IN_LENS].tensor.dtype == WEFT_DTYPE_I64;
+    k->long_lens = k->in[WEFT_RNN_LENS] && p->in[WEFT_RNN_LENS].tensor.dtype == WEFT_DTYPE_I64;
     split_batch(k);
     return k;
 }
@@ -633,8 +635,9 @@ weft_err weft_cpu__prepare_rnn(weft_prep *p)
 {
     weft_rnn_layer n;
     uint64_t at = 0;
-    if (p->n_in > IN_COUNT || p->n_out > OUT_COUNT || !p->in[IN_R].weight ||
-        !weft_rnn_layer_read(p->op, p->attrs, &p->in[IN_X].tensor, &p->in[IN_R].tensor, &n) ||
+    if (p->n_in > WEFT_LSTM_OPERANDS || p->n_out > OUT_COUNT || !p->in[WEFT_RNN_R].weight ||
+        !weft_rnn_layer_read(p->op, p->attrs, &p->in[WEFT_RNN_X].tensor, &p->in[WEFT_RNN_R].tensor,
+                             &n) ||
         !operands_fit(p, &n))
         return WEFT_ERR_OK;
     rnn_kernel *k = create_rnn(p, &n);
