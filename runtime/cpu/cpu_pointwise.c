@@ -1,14 +1,16 @@
 /* Convolutions with a kernel of one pixel between values in blocks of channels.
  *
- * Weights are packed in panels of 32 output channels. A task is a panel for a block of pixels,
- * which stay in the L2 cache for the next panel; its inner loops (weft_cpu_vec.pointwise) keep 14
- * pixels times two vectors in registers. A residual and a clip are computed there, any other
- * epilogue by an element-wise program while the task's results are in the cache. oneDNN's kernels
- * are slower with costly activations (silu, gelu) and for blocks of channels that are not full.
+ * Weights are packed in panels of 32 output channels. A place is a block of pixels of an image; a
+ * task is some places times some panels. It adds up input channels chunk by chunk: a chunk of the
+ * places' values and one of a panel's weights stay in the L2 cache, and the weights are read from
+ * behind it once a task. The inner loops (weft_cpu_vec.pointwise) keep 14 pixels times two vectors
+ * in registers. A residual and a clip are computed there, any other epilogue by an element-wise
+ * program while the results are in the cache. oneDNN's kernels are slower with costly activations
+ * (silu, gelu) and for blocks of channels that are not full.
  *
- * Convolutions of images with strides become such ones: their windows are unfolded into scratch
- * memory, [tap][channels/16][pixel][16], padding as zeros. The copy is small beside the products of
- * many output channels. */
+ * Convolutions of images with strides become such ones: a chunk of their windows is unfolded into a
+ * thread's scratch memory, [tap][channels/16][pixel][16], padding as zeros. The copy is small
+ * beside the products of many output channels. */
 #include "base/num.h"
 #include "runtime/cpu/cpu_dnnl.h"
 #include "runtime/cpu/cpu_ew_int.h"
@@ -25,36 +27,36 @@ enum {
     BLOCK_PIXELS = 392,
     PROGRAM_PIXELS = 1568,
     TILE_PIXELS = 14,
-    STEP_PIXELS = 7, /* the inner loops' smaller step */
-    CACHE_BYTES = 768 << 10
+    STEP_PIXELS = 7,      /* the inner loops' smaller step */
+    CHUNK_CHANNELS = 512, /* 64 KB of a panel */
+    TASK_BYTES = 512 << 10,
+    TASKS_PER_THREAD = 4,
 };
 /* Windows are unfolded for so many output channels. */
-enum { UNFOLD_CHANNELS = 256 };
-static const int64_t unfold_bytes = 8 << 20;
-/* A thread's speed, roughly. */
-static const double flops_per_ns = 200, copied_per_ns = 10;
+enum { UNFOLD_CHANNELS = 256, UNFOLD_BLOCKS_MAX = 1 << 20 };
+/* A thread's speed, roughly; `read` from behind its own caches. */
+static const double flops_per_ns = 200, copied_per_ns = 10, read_per_ns = 10;
 
 typedef struct pointwise_kernel {
     const weft_cpu_vec *vec;
     weft_engine *engine;
     uint32_t threads, n_in;
     int64_t images, pixels, in, in_blocks, out_blocks, panels; /* of unfolded values */
-    int64_t block, n_block; /* pixels of a task; blocks of an image */
-    bool panel_first;       /* tasks of one panel follow each other */
-    weft_cpu_pack *pack;    /* [panels][in][32] */
-    float *bias;            /* panels * 32; owned */
-    uint32_t add;           /* operand that is added; 0: none */
+    int64_t block, n_block;           /* pixels of a place; places of an image */
+    int64_t chunk, n_chunk;           /* channels */
+    int64_t task_places, place_tasks; /* places of a task; tasks of one panel */
+    int64_t task_panels, panel_tasks; /* panels of a task; tasks of one place */
+    weft_cpu_pack *pack;              /* [panels][in][32] */
+    float *bias;                      /* panels * 32; owned */
+    uint32_t add;                     /* operand that is added; 0: none */
     float lo, hi;
     int64_t unused; /* lanes of the last block */
     weft_cpu_ew *ew;
     /* Unfolding; taps 0: none. */
     int64_t taps, size[2], out_width;
     weft_cpu_window window;
-    int64_t at_once; /* images in scratch memory */
-    /* Of the current run. */
-    void *const *arg;
-    const float *x;
-    int64_t first, n_image; /* images */
+    int64_t place_floats; /* of one place in scratch memory */
+    void *const *arg;     /* of the current run */
 } pointwise_kernel;
 
 /* -- Runs ----------------------------------------------------------------------------------- */
@@ -66,101 +68,144 @@ static void clear_unused(const pointwise_kernel *k, float *y, int64_t pixels)
         memset(y + (i + 1) * lanes - k->unused, 0, (size_t)k->unused * sizeof *y);
 }
 
-/* Task `image` of x, `first` of its pixels, and `panel`. */
-static void run_task(const pointwise_kernel *k, int64_t image, int64_t first, int64_t panel,
-                     weft_ew_part *part)
+/* What a task reads for one chunk of channels. */
+typedef struct pw_chunk {
+    int64_t first, n; /* channels */
+    int64_t number;
+} pw_chunk;
+
+static int64_t pixels_of(const pointwise_kernel *k, int64_t place)
 {
+    int64_t left = k->pixels - place % k->n_block * k->block;
+    return left < k->block ? left : k->block;
+}
+
+/* Adds one chunk of channels to a panel of one place; x: the chunk's values there, whose blocks
+ * are x_block apart. */
+static void add_chunk(const pointwise_kernel *k, int64_t place, int64_t panel, const pw_chunk *c,
+                      const float *x, int64_t x_block, weft_ew_part *part)
+{
+    static const float zeros[WEFT_VEC_PANEL];
     int64_t lanes = (int64_t)k->vec->lanes, per_panel = WEFT_VEC_PANEL / lanes;
-    int64_t block = panel * per_panel, plane = k->pixels * lanes;
-    int64_t from = (((k->first + image) * k->out_blocks + block) * k->pixels + first) * lanes;
-    int64_t n = k->pixels - first < k->block ? k->pixels - first : k->block;
+    int64_t block = panel * per_panel, plane = k->pixels * lanes, n = pixels_of(k, place);
+    int64_t first = place % k->n_block * k->block;
+    int64_t from = ((place / k->n_block * k->out_blocks + block) * k->pixels + first) * lanes;
     int64_t blocks = k->out_blocks - block < per_panel ? k->out_blocks - block : per_panel;
-    const float *x = k->x + image * k->in_blocks * plane + first * lanes;
     float *y = (float *)k->arg[k->n_in] + from;
+    bool is_last = c->number + 1 == k->n_chunk;
+    const float *residual = k->add ? (const float *)k->arg[k->add] + from : NULL;
     const weft_vec_pointwise s = {
-        .in = (size_t)k->in,
+        .in = (size_t)c->n,
         .pixels = (size_t)n,
         .blocks = (size_t)blocks,
-        .x_block = (size_t)plane,
+        .x_block = (size_t)x_block,
         .y_block = (size_t)plane,
-        .bias = k->bias + panel * WEFT_VEC_PANEL,
-        .add = k->add ? (const float *)k->arg[k->add] + from : NULL,
-        .lo = k->lo,
-        .hi = k->hi,
+        .bias = c->number ? zeros : k->bias + panel * WEFT_VEC_PANEL,
+        .add = c->number ? y : residual,
+        .lo = is_last ? k->lo : -INFINITY,
+        .hi = is_last ? k->hi : INFINITY,
     };
     const float *w = weft_cpu__pack_data(k->pack);
-    k->vec->pointwise(y, x, w + panel * k->in * WEFT_VEC_PANEL, &s);
+    k->vec->pointwise(y, x, w + (panel * k->in + c->first) * WEFT_VEC_PANEL, &s);
+    if (!is_last)
+        return;
     for (int64_t b = 0; k->ew && b < blocks; b++)
         weft_ew__run_range(k->ew, part, from + b * plane, n * lanes);
     if (k->unused && block + blocks == k->out_blocks)
         clear_unused(k, y + (blocks - 1) * plane, n);
 }
 
-static void run_tasks(void *cx, int64_t begin, int64_t end)
-{
-    const pointwise_kernel *k = cx;
-    weft_ew_part part;
-    int64_t places = k->n_image * k->n_block;
-    if (k->ew)
-        weft_ew__part_init(k->ew, &part);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t panel = k->panel_first ? i / places : i % k->panels;
-        int64_t place = k->panel_first ? i % places : i / k->panels;
-        run_task(k, place / k->n_block, place % k->n_block * k->block, panel, &part);
-    }
-}
-
-/* One tap of one block of channels: the values that the tap meets, for each pixel of the result. */
-static void unfold_plane(const pointwise_kernel *k, float *to, const float *from, int64_t tap)
+/* One tap of one block of channels: the values that the tap meets, for the n pixels from `pixel`
+ * of the result on. */
+static void unfold_block(const pointwise_kernel *k, float *to, const float *from, int64_t tap,
+                         int64_t pixel, int64_t n)
 {
     const weft_cpu_window *w = &k->window;
-    int64_t lanes = (int64_t)k->vec->lanes, rows = k->pixels / k->out_width;
+    int64_t lanes = (int64_t)k->vec->lanes;
     size_t bytes = (size_t)lanes * sizeof *to;
     int64_t top = tap / w->kernel[1] * w->dilation[0] - w->before[0];
     int64_t left = tap % w->kernel[1] * w->dilation[1] - w->before[1];
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t y = top + r * w->stride[0];
-        for (int64_t c = 0; c < k->out_width; c++, to += lanes) {
-            int64_t x = left + c * w->stride[1];
-            if (y < 0 || y >= k->size[0] || x < 0 || x >= k->size[1])
-                memset(to, 0, bytes);
-            else
-                memcpy(to, from + (y * k->size[1] + x) * lanes, bytes);
+    int64_t r = pixel / k->out_width, c = pixel % k->out_width;
+    for (int64_t i = 0; i < n; i++, to += lanes) {
+        int64_t y = top + r * w->stride[0], x = left + c * w->stride[1];
+        if (y < 0 || y >= k->size[0] || x < 0 || x >= k->size[1])
+            memset(to, 0, bytes);
+        else
+            memcpy(to, from + (y * k->size[1] + x) * lanes, bytes);
+        if (++c == k->out_width) {
+            c = 0;
+            r++;
         }
     }
 }
 
-static void unfold_planes(void *cx, int64_t begin, int64_t end)
+/* A chunk of the windows of one place: [block of the chunk][pixel][lanes]. */
+static void unfold(const pointwise_kernel *k, float *to, int64_t place, const pw_chunk *c)
+{
+    int64_t lanes = (int64_t)k->vec->lanes, blocks = k->in_blocks / k->taps;
+    int64_t size = k->size[0] * k->size[1] * lanes, n = pixels_of(k, place);
+    const float *image = (const float *)k->arg[0] + place / k->n_block * blocks * size;
+    int64_t pixel = place % k->n_block * k->block;
+    for (int64_t i = c->first / lanes; i < (c->first + c->n) / lanes; i++, to += n * lanes)
+        unfold_block(k, to, image + i % blocks * size, i / blocks, pixel, n);
+}
+
+/* The chunk's values of a place, which is number `i` of its task. */
+static const float *values(const pointwise_kernel *k, int64_t place, int64_t i, const pw_chunk *c,
+                           int64_t *out_block)
+{
+    int64_t lanes = (int64_t)k->vec->lanes;
+    if (k->taps) {
+        *out_block = pixels_of(k, place) * lanes;
+        return (const float *)k->arg[k->n_in + 1] +
+               ((int64_t)weft_par_self() * k->task_places + i) * k->place_floats;
+    }
+    *out_block = k->pixels * lanes;
+    int64_t block = place / k->n_block * k->in_blocks + c->first / lanes;
+    return (const float *)k->arg[0] + (block * k->pixels + place % k->n_block * k->block) * lanes;
+}
+
+static void run_task(const pointwise_kernel *k, int64_t task, weft_ew_part *part)
+{
+    int64_t places = k->images * k->n_block, place = task % k->place_tasks * k->task_places;
+    int64_t panel = task / k->place_tasks * k->task_panels;
+    int64_t n = places - place < k->task_places ? places - place : k->task_places;
+    int64_t end = panel + k->task_panels < k->panels ? panel + k->task_panels : k->panels;
+    for (pw_chunk c = {0}; c.number < k->n_chunk; c.number++, c.first += c.n) {
+        c.n = k->in - c.first < k->chunk ? k->in - c.first : k->chunk;
+        for (int64_t i = 0; k->taps && i < n; i++)
+            unfold(k,
+                   (float *)k->arg[k->n_in + 1] +
+                       ((int64_t)weft_par_self() * k->task_places + i) * k->place_floats,
+                   place + i, &c);
+        for (int64_t p = panel; p < end; p++)
+            for (int64_t i = 0; i < n; i++) {
+                int64_t x_block;
+                const float *x = values(k, place + i, i, &c, &x_block);
+                add_chunk(k, place + i, p, &c, x, x_block, part);
+            }
+    }
+}
+
+static void run_tasks(void *cx, int64_t begin, int64_t end)
 {
     const pointwise_kernel *k = cx;
-    int64_t lanes = (int64_t)k->vec->lanes, blocks = k->in_blocks / k->taps;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t image = i / k->in_blocks, tap = i % k->in_blocks / blocks, block = i % blocks;
-        int64_t plane = (k->first + image) * blocks + block;
-        unfold_plane(k, (float *)k->arg[k->n_in + 1] + i * k->pixels * lanes,
-                     (const float *)k->arg[0] + plane * k->size[0] * k->size[1] * lanes, tap);
-    }
+    weft_ew_part part;
+    if (k->ew)
+        weft_ew__part_init(k->ew, &part);
+    for (int64_t i = begin; i < end; i++)
+        run_task(k, i, &part);
 }
 
 static weft_err run_pointwise(void *state, void *const *arg)
 {
     pointwise_kernel *k = state;
-    double flops = 2.0 * (double)k->in * WEFT_VEC_PANEL * (double)k->block;
-    double bytes = (double)(k->pixels * (int64_t)k->vec->lanes) * sizeof(float);
+    double flops = 2.0 * (double)(k->in * k->task_panels * WEFT_VEC_PANEL) *
+                   (double)(k->task_places * k->block);
     k->arg = arg;
-    k->x = k->taps ? arg[k->n_in + 1] : arg[0];
     if (k->ew)
         k->ew->arg = arg;
-    for (k->first = 0; k->first < k->images; k->first += k->n_image) {
-        k->n_image = k->images - k->first;
-        if (k->taps) {
-            k->n_image = k->n_image < k->at_once ? k->n_image : k->at_once;
-            weft_par_for(k->threads, k->n_image * k->in_blocks, bytes / copied_per_ns,
-                         unfold_planes, k);
-        }
-        weft_par_for(k->threads, k->n_image * k->n_block * k->panels, flops / flops_per_ns,
-                     run_tasks, k);
-    }
+    weft_par_for(k->threads, k->place_tasks * k->panel_tasks, flops / flops_per_ns, run_tasks, k);
     return WEFT_ERR_OK;
 }
 
@@ -299,28 +344,74 @@ static int64_t count_parts(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-/* Pixels of a task: what is read and written fits the L2 cache, and all threads have work. An
- * element-wise program expands its operands for each task: tasks are larger then. Blocks of an
- * image have nearly the same size, because threads take tasks by their number. */
+/* Chunks of nearly equal size, whole blocks but for the last one; only the number of channels
+ * decides, so that sums are added in one order at all batch sizes and numbers of threads. */
+static void choose_chunk(pointwise_kernel *k)
+{
+    int64_t lanes = (int64_t)k->vec->lanes;
+    k->n_chunk = count_parts(k->in, CHUNK_CHANNELS);
+    k->chunk = count_parts(count_parts(k->in, k->n_chunk), lanes) * lanes;
+    k->n_chunk = count_parts(k->in, k->chunk);
+}
+
+/* Pixels of a place: what is read and written fits the L2 cache, and all threads have work. An
+ * element-wise program expands its operands for each place: places are larger then. Blocks of an
+ * image have nearly the same size. */
 static void choose_block(pointwise_kernel *k)
 {
     int64_t room = k->ew ? PROGRAM_BYTES : BLOCK_BYTES;
     int64_t limit = k->ew ? PROGRAM_PIXELS : BLOCK_PIXELS;
-    int64_t most = room / ((k->in + WEFT_VEC_PANEL) * (int64_t)sizeof(float));
+    int64_t most = room / ((k->chunk + WEFT_VEC_PANEL) * (int64_t)sizeof(float));
     most = most < limit ? most : limit;
     most = most > TILE_PIXELS ? most / TILE_PIXELS * TILE_PIXELS : TILE_PIXELS;
     k->n_block = count_parts(k->pixels, most);
-    if (k->threads > 1 && k->images * k->panels < 4 * (int64_t)k->threads &&
+    if (k->threads > 1 && k->images * k->panels < TASKS_PER_THREAD * (int64_t)k->threads &&
         k->n_block < (int64_t)k->threads) {
         int64_t tiles = count_parts(k->pixels, TILE_PIXELS);
         k->n_block = tiles < (int64_t)k->threads ? tiles : (int64_t)k->threads;
     }
     k->block = count_parts(count_parts(k->pixels, k->n_block), STEP_PIXELS) * STEP_PIXELS;
     k->n_block = count_parts(k->pixels, k->block);
-    double weights = (double)(k->panels * WEFT_VEC_PANEL * k->in) * sizeof(float);
-    double places = (double)(k->images * k->n_block);
-    double values = (double)(k->images * k->pixels * k->in) * sizeof(float);
-    k->panel_first = weights > CACHE_BYTES && weights * places > values * (double)k->panels;
+}
+
+/* Roughly, the time in ns of all tasks: the thread with most of them, and what they read and
+ * unfold. Every task reads its panels' weights and its places' values. */
+static double task_ns(const pointwise_kernel *k, int64_t task_places, int64_t task_panels)
+{
+    int64_t places = k->images * k->n_block, threads = (int64_t)k->threads;
+    int64_t place_tasks = count_parts(places, task_places),
+            panel_tasks = count_parts(k->panels, task_panels);
+    double column = (double)k->in * sizeof(float);
+    double values = column * (double)(k->images * k->pixels) * (double)panel_tasks;
+    double weights = column * (double)(k->panels * WEFT_VEC_PANEL) * (double)place_tasks;
+    double busiest = (double)(count_parts(place_tasks * panel_tasks, threads) * task_panels) *
+                     WEFT_VEC_PANEL * (double)(task_places * k->block);
+    return busiest * 2 * (double)k->in / flops_per_ns +
+           ((values + weights) / read_per_ns + (k->taps ? values / copied_per_ns : 0)) /
+               (double)threads;
+}
+
+static void choose_tasks(pointwise_kernel *k)
+{
+    int64_t places = k->images * k->n_block;
+    int64_t most = TASK_BYTES / (k->block * k->chunk * (int64_t)sizeof(float));
+    most = most < 1 ? 1 : most < places ? most : places;
+    k->task_places = 1;
+    k->task_panels = 1;
+    double least = task_ns(k, 1, 1);
+    for (int64_t panel_tasks = 1; panel_tasks <= k->panels; panel_tasks++) {
+        int64_t panels = count_parts(k->panels, panel_tasks);
+        for (int64_t n = 1; n <= most; n++) {
+            double ns = task_ns(k, n, panels);
+            if (ns >= least)
+                continue;
+            least = ns;
+            k->task_places = n;
+            k->task_panels = panels;
+        }
+    }
+    k->place_tasks = count_parts(places, k->task_places);
+    k->panel_tasks = count_parts(k->panels, k->task_panels);
 }
 
 /* Weights [out][channels][taps] as [panels][tap][channel][32]. */
@@ -350,7 +441,7 @@ static weft_err pack_weights(weft_prep *p, pointwise_kernel *k)
     return weft_cpu__pack_as(p, 1, &f, &k->pack);
 }
 
-/* false: an image is too large. */
+/* false: the windows are too large. */
 static bool set_unfolding(weft_prep *p, pointwise_kernel *k)
 {
     const weft_tensor *x = &p->in[0].tensor;
@@ -358,17 +449,10 @@ static bool set_unfolding(weft_prep *p, pointwise_kernel *k)
     k->size[0] = x->dim[2];
     k->size[1] = x->dim[3];
     k->out_width = p->out[0].tensor.dim[3];
-    if (k->taps > unfold_bytes || k->in_blocks > unfold_bytes || k->pixels > unfold_bytes)
+    if (k->taps > UNFOLD_BLOCKS_MAX / k->in_blocks)
         return false;
     k->in *= k->taps;
     k->in_blocks *= k->taps;
-    uint64_t bytes = k->vec->lanes * sizeof(float);
-    if (!weft_size_mul(bytes, (uint64_t)k->in_blocks, &bytes) ||
-        !weft_size_mul(bytes, (uint64_t)k->pixels, &bytes) || bytes > (uint64_t)unfold_bytes)
-        return false;
-    k->at_once = unfold_bytes / (int64_t)bytes;
-    k->at_once = k->at_once < k->images ? k->at_once : k->images;
-    p->scratch_bytes = bytes * (uint64_t)k->at_once;
     return true;
 }
 
@@ -393,7 +477,14 @@ static weft_err fill_pointwise(weft_prep *p, pointwise_kernel *k, bool unfolded,
     for (int64_t c = 0; p->n_in > 2 && p->in[2].present && c < y->dim[1]; c++)
         k->bias[c] = ((const float *)p->in[2].tensor.data)[c];
     WEFT_TRY(read_epilogue(p, k, out_done));
+    choose_chunk(k);
     choose_block(k);
+    choose_tasks(k);
+    if (unfolded) {
+        k->place_floats = k->block * k->chunk;
+        p->scratch_bytes =
+            (uint64_t)(k->threads * k->task_places * k->place_floats) * sizeof(float);
+    }
     return *out_done ? pack_weights(p, k) : WEFT_ERR_OK;
 }
 
