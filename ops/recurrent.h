@@ -49,7 +49,8 @@ typedef struct weft_rnn_act {
     float alpha, beta;
 } weft_rnn_act;
 
-/* Sizes and attributes of a layer. */
+/* Sizes and attributes of a layer. The last states of an empty sequence are 0, whatever its initial
+ * ones, as in onnxruntime. */
 typedef struct weft_rnn_layer {
     weft_rnn_cell cell;
     int64_t n_step, n_batch, n_in, h, n_dir;
@@ -57,9 +58,8 @@ typedef struct weft_rnn_layer {
     bool reverse;                                /* the only direction is backward */
     /* W and R are bytes, each gate row with a scale and a zero point of its own (lstm only). x up
      * to the end of the longest sequence, and before a product with R the states of all sequences,
-     * are quantised by their range, as dynamic_quantize_linear does. The last states of an empty
-     * sequence are 0. All this is as in onnxruntime with one thread: with more, it quantises parts
-     * of the batch by ranges of their own. */
+     * are quantised by their range, as dynamic_quantize_linear does. All this is as in onnxruntime
+     * with one thread: with more, it quantises parts of the batch by ranges of their own. */
     bool quantize_state;
     /* quantize_state = 2: sequences that have ended count as 0 in the range of the states, as in
      * onnxruntime if Y is a result; otherwise (1) with their last state. */

@@ -448,7 +448,7 @@ static void run_direction(weft_arena *arena, const weft_rnn *n, int64_t d, bool 
     for (int64_t at = 0; at < n->layer.n_step; at++)
         run_step(n, &s, at);
     for (int64_t b = 0; b < n->layer.n_batch; b++) {
-        if (n->layer.quantize_state && length_of(n, b) == 0)
+        if (length_of(n, b) == 0)
             continue; /* 0 */
         if (n->y_h)
             memcpy(n->y_h + weft_rnn_state_row(&n->layer, d, b) * m, s.h + b * m, row);

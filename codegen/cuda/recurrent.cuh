@@ -236,9 +236,9 @@ __device__ inline void recurrent_steps(const recurrent_data<T> v, const recurren
         for (int t = len; v.y && t < n.n_step; t++)
             v.y[n.y_row(t, d, b) * H + j] = convert<T>(0.0f);
         if (v.y_h)
-            v.y_h[state + j] = convert<T>(h[j]);
+            v.y_h[state + j] = convert<T>(len ? h[j] : 0);
         if (CELL == CELL_LSTM && v.y_c)
-            v.y_c[state + j] = convert<T>(c[j]);
+            v.y_c[state + j] = convert<T>(len ? c[j] : 0);
     }
 }
 

@@ -371,7 +371,7 @@ static void store_state(const rnn_block *s, const float *own, float *all)
                (size_t)m * sizeof *own);
 }
 
-/* The last states of an empty sequence of a layer of bytes are 0. */
+/* The last states of an empty sequence are 0. */
 static void clear_empty(const rnn_block *s)
 {
     int64_t m = s->k->n.h;
@@ -412,8 +412,7 @@ static void run_blocks(void *cx, int64_t begin, int64_t end)
         load_state(&s, s.c, operand(k, WEFT_LSTM_C0));
         for (int64_t at = 0; at < k->n.n_step; at++)
             run_step(&s, at);
-        if (k->n.quantize_state)
-            clear_empty(&s);
+        clear_empty(&s);
         store_state(&s, s.h, result(k, OUT_H));
         store_state(&s, s.c, result(k, OUT_C));
     }

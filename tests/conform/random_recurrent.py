@@ -81,8 +81,7 @@ class Maker:
         state = (n, d, h) if first else (d, n, h)
         names.append(self.operand(g, inputs, "b", self.floats(d, 2 * rows), self.maybe(0.9))
                      if self.maybe(0.8) else "")
-        # onnxruntime leaves the last state of an empty sequence unset.
-        lengths = rng.randint(0 if REFERENCE else 1, t + 1, size=n).astype(np.int32)
+        lengths = rng.randint(0, t + 1, size=n).astype(np.int32)
         if self.maybe(0.3):
             lengths[:] = t
         names.append(self.operand(g, inputs, "lens", lengths, self.maybe(0.2)) if self.maybe(0.3) else "")
