@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SYMBOLS_FEW = 16 };
+enum { SYMBOLS_FEW = 16, COPIED_BYTES_MAX = 256 << 10 /* of the outputs of a request */ };
 
 /* -- Queues --------------------------------------------------------------------------------- */
 
@@ -454,12 +454,17 @@ static bool is_single(const router_batch *batch)
     return batch->rows == batch->request_rows[0] && batch->rows == batch->padded_rows;
 }
 
+static size_t all_bytes(const weft_wire_tensor *t)
+{
+    return (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
+}
+
 /* Bytes of `rows` rows of output `t`; SIZE_MAX when the output has no row for each row of the
  * batch. */
 static size_t rows_bytes(const router_model *model, const router_batch *batch,
                          const weft_wire_tensor *t, int64_t rows)
 {
-    size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
+    size_t all = all_bytes(t);
     if (!can_batch(model->program) || is_single(batch))
         return all;
     if (t->rank < 1 || t->dim[0] != batch->padded_rows)
@@ -467,55 +472,83 @@ static size_t rows_bytes(const router_model *model, const router_batch *batch,
     return batch->padded_rows ? all / (size_t)batch->padded_rows * (size_t)rows : 0;
 }
 
-/* Copies the request's rows, which start at `row`, of every output into the request. false: the
- * outputs do not fit, or out of memory. */
-static bool give_one(router_model *model, const router_batch *batch, weft_request *r, int64_t row,
-                     const weft_wire_tensor *tensor, uint32_t n_tensor, const uint8_t *payload)
+/* What a worker has answered. */
+typedef struct batch_answer {
+    const weft_wire_tensor *tensor;
+    uint32_t n_tensor;
+    const uint8_t *payload;
+    weft_payload *owner; /* NULL: the payload is to be copied */
+} batch_answer;
+
+/* Bytes of the output before row `row` of the run, of which the request has `part` from there. */
+static size_t bytes_before(const weft_request *r, const weft_wire_tensor *t, size_t part,
+                           int64_t row)
 {
+    return part == all_bytes(t) || r->rows == 0 ? 0 : part / (size_t)r->rows * (size_t)row;
+}
+
+/* Whether the values of all outputs may be read where they are. */
+static bool is_aligned(const batch_answer *a)
+{
+    uintptr_t at = (uintptr_t)a->payload;
+    for (uint32_t i = 0; i < a->n_tensor; at += all_bytes(&a->tensor[i++]))
+        if (at % weft_dtype_size((weft_dtype)a->tensor[i].dtype) != 0)
+            return false;
+    return true;
+}
+
+/* Gives the request its rows of every output, which start at `row`. false: the outputs do not fit,
+ * or out of memory. */
+static bool give_one(router_model *model, const router_batch *batch, weft_request *r, int64_t row,
+                     const batch_answer *a)
+{
+    const uint8_t *payload = a->payload;
     size_t total = 0, at = 0;
-    for (uint32_t i = 0; i < n_tensor; i++) {
-        size_t part = weft_request__asks(r, i) ? rows_bytes(model, batch, &tensor[i], r->rows) : 0;
+    for (uint32_t i = 0; i < a->n_tensor; i++) {
+        const weft_wire_tensor *t = &a->tensor[i];
+        size_t part = weft_request__asks(r, i) ? rows_bytes(model, batch, t, r->rows) : 0;
         if (part == SIZE_MAX)
             return false;
         total += (part + 63) / 64 * 64;
     }
-    r->out_data = malloc(total + 1);
-    if (!r->out_data)
+    /* To copy what is large would take the loop too long. */
+    bool shares = a->owner && total > COPIED_BYTES_MAX && is_aligned(a);
+    r->outputs = shares ? weft_payload__hold(a->owner) : weft_payload__create(total);
+    if (!r->outputs)
         return false;
     size_t row_bytes = r->rows > 0 ? total / (size_t)r->rows : 0;
     model->row_bytes = row_bytes > model->row_bytes ? row_bytes : model->row_bytes;
-    for (uint32_t i = 0; i < n_tensor; i++) {
-        const weft_wire_tensor *t = &tensor[i];
-        size_t all = (size_t)weft_numel(t->dim, t->rank) * weft_dtype_size((weft_dtype)t->dtype);
+    for (uint32_t i = 0; i < a->n_tensor; payload += all_bytes(&a->tensor[i++])) {
+        const weft_wire_tensor *t = &a->tensor[i];
         if (!weft_request__asks(r, i)) {
             r->out[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = 1};
-            payload += all;
             continue;
         }
         size_t part = rows_bytes(model, batch, t, r->rows);
-        r->out[i] =
-            (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = r->out_data + at};
+        const uint8_t *from = payload + bytes_before(r, t, part, row);
+        uint8_t *data = shares ? (uint8_t *)from : weft_payload__at(r->outputs) + at;
+        r->out[i] = (weft_tensor){.dtype = (weft_dtype)t->dtype, .rank = t->rank, .data = data};
         memcpy(r->out[i].dim, t->dim, sizeof t->dim);
         if (can_batch(model->program) && !is_single(batch))
             r->out[i].dim[0] = r->rows;
-        size_t skip = part == all || r->rows == 0 ? 0 : part / (size_t)r->rows * (size_t)row;
-        memcpy(r->out_data + at, payload + skip, part);
+        if (!shares)
+            memcpy(data, from, part);
         at += (part + 63) / 64 * 64;
-        payload += all;
     }
     return true;
 }
 
 void weft_batch__give(router_model *model, router_batch *batch, const weft_wire_tensor *tensor,
-                      uint32_t n_tensor, const uint8_t *payload)
+                      uint32_t n_tensor, const uint8_t *payload, weft_payload *owner)
 {
+    const batch_answer answer = {tensor, n_tensor, payload, owner};
     for (uint32_t i = 0; i < batch->n; i++) {
         weft_request *r = batch->request[i];
         if (!r)
             continue;
         r->answer = WEFT_ANSWER_OK;
         if (n_tensor != model->program->n_output ||
-            !give_one(model, batch, r, batch->request_row[i], tensor, n_tensor, payload))
+            !give_one(model, batch, r, batch->request_row[i], &answer))
             weft_request__set_answer(r, WEFT_ANSWER_INTERNAL, "the worker's answer does not fit");
     }
 }

@@ -97,7 +97,7 @@ static void pump(weft_deployment *d);
 
 static void free_operation(operation *op)
 {
-    weft_router__free_bundle(op->bundle);
+    weft_router__free_bundle(op->deployment->router, op->bundle);
     weft_diag_destroy(op->diag);
     free(op->path);
     free(op->folder);
@@ -791,6 +791,7 @@ weft_err weft_deployment__start(weft_deployment *d, weft_router *router, weft_lo
     if (!d->offload)
         return weft_diag_error(diag, WEFT_ERR_NOMEM, (weft_where){0}, "no thread for bundles");
     weft_live__free_beside(weft_router__live(router), d->offload);
+    weft_router__free_beside(router, d->offload);
     if (d->options.control.steps)
         WEFT_TRY(weft_staged__create(&d->options.control, router, loop, d->offload, &d->steps));
     return weft_router__on_change(router, on_change, on_step, d);
@@ -821,8 +822,10 @@ void weft_deployment__stop(weft_deployment *d)
         d->options.source.stop(d->options.source.user);
     weft_staged__stop(d->steps);
     weft_offload__destroy(d->offload);
-    if (d->router)
+    if (d->router) {
         weft_live__free_beside(weft_router__live(d->router), NULL);
+        weft_router__free_beside(d->router, NULL);
+    }
     d->offload = NULL;
     weft_staged__destroy(d->steps);
     d->steps = NULL;

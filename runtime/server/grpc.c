@@ -22,7 +22,9 @@ enum {
     FRAME_MAX_BYTES = 256 << 10,
     HEADER_LIST_MAX_BYTES = 16384,
     IN_BYTES = 256 << 10,
-    READ_BYTES = 64 << 10,        /* at once */
+    READ_BYTES = 64 << 10, /* at once; fewer of a connection whose bytes are much work */
+    READ_BYTES_MIN = 1 << 10,
+    READ_RECORDS = 32 << 10, /* over TLS: whole records only, none of which then waits unread */
     QUEUED_MAX = 4 * STREAMS_MAX, /* frames that wait to be sent: above, no more is read */
     PARTS_MAX = 256,        /* requests of streams of messages that run: above, no more is read */
     SLOW_PER_S = 256 << 10, /* bytes: above, a connection is never closed for others */
@@ -30,13 +32,15 @@ enum {
     OUT_CHUNK_BYTES = 32 << 10, /* more than one nghttp2_session_mem_send returns */
     TURN_READS_MAX = 16,
     TURN_WRITES_MAX = 2,
+    LATE_OUT_BYTES = 64 << 10, /* in a turn that is late */
     HELD_MESSAGES_MAX = 16,
-    OFFLOAD_NICE = 10,  /* reading large messages gives way to the loop */
+    HEAVY_NICE = 10,    /* work that takes long gives way to the loop */
     RESET_BURST = 5000, /* streams that a client may reset at once, then per second */
     RESET_RATE_PER_S = 500
 };
 
 static const uint64_t read_ns = 200000; /* of one connection in a turn */
+static const uint64_t work_ns = 50000;  /* of what is read at once */
 static const uint64_t hello_ns = 10000000000u;
 static const uint64_t fresh_ns = 1000000000u;  /* a connection has so long to show its rate */
 static const uint64_t stuck_ns = 30000000000u; /* without any output taken */
@@ -127,6 +131,7 @@ static void add_connection(weft_grpc *grpc, int fd, weft_peer *peer)
                            .stream = {.fd = fd},
                            .hello_deadline_ns = now_ns + hello_ns,
                            .moved_ns = now_ns,
+                           .read_bytes = READ_BYTES,
                            .events = EPOLLIN | (grpc->tls ? EPOLLRDHUP : 0u)};
     if (!weft_stream__open(&c->stream, grpc->tls, fd, peer) || !open_session(c) ||
         !weft_loop__watch(grpc->loop, fd, c->events, on_connection_event, c)) {
@@ -157,6 +162,21 @@ static bool runs_much(const grpc_connection *c)
     return c->n_part > PARTS_MAX;
 }
 
+/* Hands over what was read, and measures: 64 KiB may be a part of one message, or a thousand calls.
+ */
+static bool take_bytes(grpc_connection *c, size_t n)
+{
+    uint64_t start_ns = weft_clock__now_ns();
+    if (nghttp2_session_mem_recv(c->session, c->grpc->in, n) != (ssize_t)n)
+        return false;
+    uint64_t took_ns = weft_clock__now_ns() - start_ns;
+    if (took_ns > work_ns && c->read_bytes > (c->stream.ssl ? READ_RECORDS : READ_BYTES_MIN))
+        c->read_bytes /= 2;
+    else if (took_ns < work_ns / 4 && n == c->read_bytes && c->read_bytes < READ_BYTES)
+        c->read_bytes *= 2;
+    return true;
+}
+
 static void on_connection_event(void *user, uint32_t events)
 {
     grpc_connection *c = user;
@@ -171,15 +191,17 @@ static void on_connection_event(void *user, uint32_t events)
     link_connection(c);
     uint64_t until_ns = weft_clock__now_ns() + read_ns;
     for (int i = 0; i < TURN_READS_MAX; i++) {
-        ssize_t n = weft_stream__read(&c->stream, c->grpc->in, READ_BYTES);
+        size_t most = c->read_bytes;
+        ssize_t n = weft_stream__read(&c->stream, c->grpc->in, most);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         /* A half-closed connection counts as closed: no gRPC client waits for answers on one. */
-        if (n <= 0 || nghttp2_session_mem_recv(c->session, c->grpc->in, (size_t)n) != n) {
+        if (n <= 0 || !take_bytes(c, (size_t)n)) {
             close_later(c);
             return;
         }
-        if (n < READ_BYTES || owes_much(c) || runs_much(c) || weft_clock__now_ns() > until_ns)
+        if ((size_t)n < most || owes_much(c) || runs_much(c) || weft_clock__now_ns() > until_ns ||
+            weft_loop__is_late(c->grpc->loop))
             return;
     }
 }
@@ -187,11 +209,11 @@ static void on_connection_event(void *user, uint32_t events)
 /* -- Output --------------------------------------------------------------------------------- */
 
 /* Fills the shared buffer with frames and returns their bytes; -1: the session failed. */
-static ssize_t collect(grpc_connection *c)
+static ssize_t collect(grpc_connection *c, bool is_late)
 {
     uint8_t *out = c->grpc->out;
-    size_t len = 0;
-    while (len + OUT_CHUNK_BYTES <= OUT_BYTES) {
+    size_t len = 0, most = is_late ? LATE_OUT_BYTES : OUT_BYTES;
+    while (len + OUT_CHUNK_BYTES <= most) {
         const uint8_t *data;
         ssize_t n = nghttp2_session_mem_send(c->session, &data);
         if (n < 0 || (size_t)n > OUT_BYTES - len)
@@ -257,8 +279,9 @@ static bool flush(grpc_connection *c)
 {
     if (c->rest && !send_rest(c))
         return false;
-    for (int i = 0; !c->rest && i < TURN_WRITES_MAX; i++) {
-        ssize_t len = collect(c);
+    bool is_late = weft_loop__is_late(c->grpc->loop);
+    for (int i = 0; !c->rest && i < (is_late ? 1 : TURN_WRITES_MAX); i++) {
+        ssize_t len = collect(c, is_late);
         if (len < 0)
             return false;
         if (len == 0)
@@ -336,10 +359,7 @@ static uint64_t on_idle(void *user)
     flush_dirty(grpc);
     if (weft_tls__has_waiting(grpc->tls))
         return 0;
-    bool timed = false;
-    for (grpc_connection *c = grpc->connections; c && !timed; c = c->next)
-        timed = c->n_stream > 0 || c->rest || c->hello_deadline_ns || c->settings_deadline_ns;
-    if (!timed)
+    if (!grpc->connections)
         return UINT64_MAX;
     return grpc->next_scan_ns > now_ns ? grpc->next_scan_ns - now_ns : 0;
 }
@@ -406,9 +426,10 @@ static weft_err prepare(weft_grpc *grpc)
 {
     grpc->in = malloc(IN_BYTES);
     grpc->out = malloc(OUT_BYTES);
-    grpc->offload = weft_offload__create(grpc->loop, OFFLOAD_NICE);
-    if (!grpc->in || !grpc->out || !grpc->offload || !weft_peers__open(&grpc->peers) ||
-        nghttp2_session_callbacks_new(&grpc->callbacks) != 0 ||
+    grpc->offload = weft_offload__create(grpc->loop, 0);
+    grpc->heavy = weft_offload__create(grpc->loop, HEAVY_NICE);
+    if (!grpc->in || !grpc->out || !grpc->offload || !grpc->heavy ||
+        !weft_peers__open(&grpc->peers) || nghttp2_session_callbacks_new(&grpc->callbacks) != 0 ||
         nghttp2_option_new(&grpc->option) != 0)
         return WEFT_ERR_NOMEM;
     weft_grpc__set_callbacks(grpc->callbacks);
@@ -499,6 +520,7 @@ void weft_grpc__destroy(weft_grpc *grpc)
     /* Orphaned calls still refer to `grpc`: they end here. */
     if (grpc->n_running > 0)
         weft_router__give_up(grpc->router);
+    weft_offload__destroy(grpc->heavy); /* its jobs free memory by the other */
     weft_offload__destroy(grpc->offload);
     weft_listener__close(&grpc->listener);
     weft_tls__destroy(grpc->tls);

@@ -69,7 +69,7 @@ static void go_on(weft_grpc_call *call)
         start(call->method, call, plain, call->n_bytes);
         return;
     }
-    free(plain);
+    weft_offload__free(call->offload, plain, call->n_bytes);
     call->reply(call);
 }
 
@@ -113,7 +113,5 @@ void weft_grpc__begin_call(const weft_grpc_method *method, weft_grpc_call *call,
     }
     /* Of a job that is not begun because the server ends. */
     weft_grpc__fail_call(call, WEFT_GRPC_UNAVAILABLE, "the server is shutting down");
-    call->offloaded = true;
-    call->job = (weft_job){.run = run_unpack, .done = done_unpack};
-    weft_offload__submit(call->offload, &call->job);
+    weft_grpc__run_beside(call, most, run_unpack, done_unpack);
 }

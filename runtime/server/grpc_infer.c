@@ -594,9 +594,7 @@ static void on_done(weft_request *request)
         size_t most = call->form ? WEFT_GRPC_INLINE_PACKED_BYTES : (size_t)WEFT_GRPC_INLINE_BYTES;
         bool is_long = bytes > most || weft_regions__has_outputs(request);
         if (call->offload && is_long) {
-            call->offloaded = true;
-            call->job = (weft_job){.run = run_write, .done = done_write};
-            weft_offload__submit(call->offload, &call->job);
+            weft_grpc__run_beside(call, bytes, run_write, done_write);
             return;
         }
         write_answer(call);
@@ -657,12 +655,11 @@ static void begin(weft_grpc_call *call)
         submit(call);
         return;
     }
-    call->job = (weft_job){.run = run_load, .done = done_load};
     call->answer = WEFT_ANSWER_UNAVAILABLE;
     snprintf(call->text, sizeof call->text, "the server is going away");
     if (call->offload) {
-        call->offloaded = true;
-        weft_offload__submit(call->offload, &call->job);
+        weft_grpc__run_beside(call, weft_regions__input_bytes(call->infer->request), run_load,
+                              done_load);
     } else {
         run_load(&call->job);
         done_load(&call->job);
@@ -727,14 +724,12 @@ static void done_read(weft_job *job)
 void weft_grpc__offload_infer(weft_grpc_call *call, uint8_t *message, size_t len)
 {
     if (!choose_model(call, message, len)) {
-        free(message);
+        weft_offload__free(call->offload, message, len);
         call->reply(call);
         return;
     }
     call->bytes = message;
     call->n_bytes = len;
     call->answer = WEFT_ANSWER_INTERNAL;
-    call->offloaded = true;
-    call->job = (weft_job){.run = run_read, .done = done_read};
-    weft_offload__submit(call->offload, &call->job);
+    weft_grpc__run_beside(call, len, run_read, done_read);
 }

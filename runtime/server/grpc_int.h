@@ -83,6 +83,7 @@ typedef struct weft_grpc_call {
 
     /* While a large message is unpacked or read beside the loop. */
     weft_offload *offload; /* NULL: all messages are read at once */
+    weft_offload *heavy;   /* for what takes long, so that others do not wait for it */
     weft_job job;
     const weft_grpc_method *method; /* of a message that is unpacked */
     uint8_t *bytes;                 /* owned */
@@ -109,6 +110,9 @@ bool weft_grpc__talks(const weft_grpc_method *method);
  * the loop where that takes long. `reply` is called as by weft_grpc__start_call. */
 void weft_grpc__begin_call(const weft_grpc_method *method, weft_grpc_call *call, uint8_t *message,
                            size_t len);
+/* Has the job of the call done beside the loop; `bytes`: of the work. */
+void weft_grpc__run_beside(weft_grpc_call *call, size_t bytes, void (*run)(weft_job *),
+                           void (*done)(weft_job *));
 /* Counts so many bytes as held by the call. false: too many are; the call has its error. */
 bool weft_grpc__hold_bytes(weft_grpc_call *call, size_t bytes);
 /* Packs the answer of a call whose message was packed. Any thread. */
@@ -237,7 +241,8 @@ struct weft_grpc {
     weft_tls *tls; /* NULL: none */
     uint32_t max_connections;
     weft_peers peers;
-    weft_offload *offload; /* for large messages */
+    weft_offload *offload; /* for messages that are not small */
+    weft_offload *heavy;   /* for those that take long, so that others do not wait for them */
     uint64_t leave_by_ns;  /* draining: all calls are refused after this time; 0: not draining */
     uint32_t n_leaving;    /* connections that begin no more calls */
     nghttp2_session_callbacks *callbacks;
@@ -274,7 +279,8 @@ struct grpc_connection {
     /* Streams that the server reset, as a bucket that leaks. */
     double resets;
     uint64_t resets_ns;
-    uint32_t events; /* watched */
+    uint32_t events;     /* watched */
+    uint32_t read_bytes; /* at once */
     bool is_dirty, closing;
     grpc_connection *next, *prev, *next_dirty;
 };

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MALLOC_OVERHEAD = 16 }; /* of glibc: a header, and rounding */
+enum {
+    MALLOC_OVERHEAD = 16, /* of glibc: a header, and rounding */
+    HEAVY_BYTES = 1 << 20 /* of work that takes more than about 1 ms */
+};
 
 /* Bytes that one decoded message may still allocate. */
 typedef struct budget {
@@ -95,6 +98,14 @@ void weft_grpc__pack_answer(weft_grpc_call *call)
     free(call->message);
     call->message = packed;
     call->len = len;
+}
+
+void weft_grpc__run_beside(weft_grpc_call *call, size_t bytes, void (*run)(weft_job *),
+                           void (*done)(weft_job *))
+{
+    call->offloaded = true;
+    call->job = (weft_job){.run = run, .done = done};
+    weft_offload__submit(bytes > HEAVY_BYTES ? call->heavy : call->offload, &call->job);
 }
 
 bool weft_grpc__hold_bytes(weft_grpc_call *call, size_t bytes)

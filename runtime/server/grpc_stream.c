@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { HEADER_BYTES_MAX = 16384, HEADER_OVERHEAD_BYTES = 32 };
+#define LONGEST_US ((uint64_t)1 << 50) /* of a timeout: 35 years */
 
 static const uint64_t settings_ns = 10000000000u; /* for the client to acknowledge the server's */
 
@@ -20,8 +21,8 @@ static void free_stream(grpc_stream *s)
 {
     weft_grpc__set_held(&s->share, 0);
     weft_peers__release(&s->share.grpc->peers, s->share.peer);
-    free(s->message);
-    free(s->call.message);
+    weft_offload__free(s->share.grpc->offload, s->message, s->cap);
+    weft_offload__free(s->share.grpc->offload, s->call.message, s->call.len);
     free(s);
 }
 
@@ -116,7 +117,7 @@ static void send_answer(grpc_stream *s, const char *http)
 
 static void drop_message(grpc_stream *s)
 {
-    free(s->message);
+    weft_offload__free(s->share.grpc->offload, s->message, s->cap);
     s->message = NULL;
     s->have = s->cap = 0;
 }
@@ -163,6 +164,13 @@ static bool is(const uint8_t *at, size_t len, const char *text)
     return strlen(text) == len && memcmp(at, text, len) == 0;
 }
 
+/* At most years, so that times to come do not wrap; never 0: "0m" is a deadline that has passed. */
+static uint64_t in_us(uint64_t n, uint64_t unit_ns)
+{
+    uint64_t us = unit_ns < 1000 ? n * unit_ns / 1000 : n * (unit_ns / 1000);
+    return (us < LONGEST_US ? us : LONGEST_US) + 1;
+}
+
 /* Parses "100m": at most 8 digits and a unit. Returns us; 0: malformed. */
 static uint64_t parse_timeout(const uint8_t *at, size_t len)
 {
@@ -181,7 +189,7 @@ static uint64_t parse_timeout(const uint8_t *at, size_t len)
     }
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
         if (at[len - 1] == (uint8_t)units[i].unit)
-            return n * units[i].ns / 1000 + 1; /* never 0: "0m" is a deadline that has passed */
+            return in_us(n, units[i].ns);
     return 0;
 }
 
@@ -423,6 +431,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
                                .unpacked_max = c->grpc->max_message,
                                .decoded_max = 2 * c->grpc->max_message + (1 << 20),
                                .offload = c->grpc->offload,
+                               .heavy = c->grpc->heavy,
                                .reply = on_reply,
                                .hold = on_hold,
                                .user = s};

@@ -20,7 +20,7 @@ static void free_part(grpc_part *part)
 {
     weft_grpc__set_held(&part->share, 0);
     weft_peers__release(&part->share.grpc->peers, part->share.peer);
-    free(part->call.message);
+    weft_offload__free(part->share.grpc->offload, part->call.message, part->call.len);
     free(part->call.id);
     free(part);
 }
@@ -282,7 +282,7 @@ void weft_grpc__end_talk(grpc_stream *s, weft_grpc_status status, const char *te
     if (s->call.status == WEFT_GRPC_OK)
         weft_grpc__fail_call(&s->call, status, "%s", text);
     s->talk.no_more = true;
-    free(s->message);
+    weft_offload__free(s->share.grpc->offload, s->message, s->cap);
     s->message = NULL;
     s->n_prefix = 0;
     s->len = s->have = s->cap = 0;

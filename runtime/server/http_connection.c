@@ -23,6 +23,9 @@ enum {
     TURN_READS_MAX = 8,
     LAST_READS_MAX = 64, /* when the server ends */
     TURN_SENT_MAX = 1 << 20,
+    LATE_SENT_MAX = 64 << 10, /* in a turn that is late */
+    LATE_READ_MAX = 4 << 10,  /* of a head or of chunks, which may be of a byte each */
+    LATE_BODY_MAX = 16 << 10,
     READ_MAX = 64 << 10,   /* of a body, at once */
     DROP_MAX = 64 << 10,   /* rest of a refused body for which the connection is kept */
     LINGER_MAX = 64 << 20, /* bytes dropped after the last answer */
@@ -177,7 +180,10 @@ static void refuse(http_connection *c, unsigned status, const char *text)
 static bool send_answer(http_connection *c)
 {
     const http_exchange *x = c->x;
-    size_t body_len = body_bytes(x), until = c->sent + TURN_SENT_MAX;
+    size_t body_len = body_bytes(x), most = TURN_SENT_MAX;
+    if (body_len > LATE_SENT_MAX && weft_loop__is_late(c->http->loop))
+        most = LATE_SENT_MAX;
+    size_t until = c->sent + most;
     while (c->sent < c->out_len + body_len) {
         if (c->sent >= until)
             return false;
@@ -187,8 +193,8 @@ static bool send_answer(http_connection *c)
         int first = c->sent >= c->out_len; /* 1: the head is sent */
         if (first)
             part[1] = (struct iovec){.iov_base = x->reply + in_body, .iov_len = body_len - in_body};
-        if (part[1].iov_len > TURN_SENT_MAX)
-            part[1].iov_len = TURN_SENT_MAX;
+        if (part[1].iov_len > most)
+            part[1].iov_len = most;
         ssize_t n = weft_stream__write(&c->stream, part + first, 2 - first);
         if (n < 0 && errno == EINTR)
             continue;
@@ -494,7 +500,8 @@ static bool receive_body(http_connection *c)
 {
     http_exchange *x = c->x;
     size_t room = 0;
-    uint64_t want = c->left < READ_MAX ? c->left : READ_MAX;
+    uint64_t most = weft_loop__is_late(c->http->loop) ? LATE_BODY_MAX : READ_MAX;
+    uint64_t want = c->left < most ? c->left : most;
     if (!weft_http__body_room(x, want, &room)) {
         drops_rest(c);
         return false;
@@ -504,7 +511,7 @@ static bool receive_body(http_connection *c)
         return false;
     x->len += (size_t)n;
     c->left -= (uint64_t)n;
-    return c->left > 0 && (size_t)n == room;
+    return c->left > 0 && (size_t)n == room && most == READ_MAX;
 }
 
 /* Memory that is used for the first time makes this slow: a connection has a short time in a turn.
@@ -519,11 +526,13 @@ static void receive_bodies(http_connection *c)
 
 static void receive_input(http_connection *c)
 {
-    size_t have = c->in_len;
+    size_t have = c->in_len, room = HTTP1_HEAD_MAX - have;
     char *to = c->kept ? c->kept + have : c->http->scratch;
-    if (have == HTTP1_HEAD_MAX)
+    if (room == 0)
         return;
-    ssize_t n = weft_stream__read(&c->stream, to, HTTP1_HEAD_MAX - have);
+    if (room > LATE_READ_MAX && weft_loop__is_late(c->http->loop))
+        room = LATE_READ_MAX;
+    ssize_t n = weft_stream__read(&c->stream, to, room);
     if (!took(c, n))
         return;
     if (!c->kept)
@@ -539,6 +548,8 @@ static void drop_input(http_connection *c)
         if (!took(c, n))
             return;
         c->lingered += (uint64_t)n;
+        if (weft_loop__is_late(c->http->loop))
+            break;
     }
     if (c->lingered > LINGER_MAX || now_ns - c->since_ns > linger_longest_ns)
         c->closing = true;

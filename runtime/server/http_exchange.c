@@ -156,6 +156,13 @@ static void drop_inputs(http_exchange *x)
         weft_regions__drop_inputs(infer->request, x->http->offload);
 }
 
+void weft_http__drop_infer(http_exchange *x)
+{
+    drop_inputs(x);
+    weft_oip__destroy_infer(x->infer);
+    x->infer = NULL;
+}
+
 static size_t output_bytes(const weft_oip_infer *infer)
 {
     size_t bytes = 0;
@@ -174,9 +181,9 @@ bool weft_http__hold_outputs(http_exchange *x)
 static void drop_tensors(http_exchange *x)
 {
     drop_inputs(x);
-    if (x->infer && x->infer->request->out_data) {
-        weft_offload__free(x->http->offload, x->infer->request->out_data, output_bytes(x->infer));
-        x->infer->request->out_data = NULL;
+    if (x->infer) {
+        weft_payload__release(x->infer->request->outputs, x->http->offload);
+        x->infer->request->outputs = NULL;
     }
     release(x, x->decoded);
     x->decoded = 0;

@@ -171,6 +171,8 @@ void weft_http__drop_body(http_exchange *x);
 /* The request was read: counts its tensors, and frees the body if none of them is in it. false: too
  * many bytes are held; the exchange has its error. */
 bool weft_http__hold_inputs(http_exchange *x);
+/* The exchange has its error: frees the request that was read, if any, and the body. */
+void weft_http__drop_infer(http_exchange *x);
 /* The router has answered: counts the outputs instead, and frees inputs and body. false: as above.
  */
 bool weft_http__hold_outputs(http_exchange *x);

@@ -315,8 +315,7 @@ static bool take_request(http_exchange *x)
         weft_http__fail_size(x);
     else if (take_adapter(x) && weft_http__hold_inputs(x))
         return true;
-    weft_oip__destroy_infer(x->infer);
-    x->infer = NULL;
+    weft_http__drop_infer(x);
     return false;
 }
 
@@ -481,8 +480,10 @@ struct http_route {
     unsigned ports;
 };
 
-/* "*" matches a model, "#" its version, "?" any one segment. */
+/* "*" matches a model, "#" its version, "?" any one segment. The first one is by far the most
+ * frequent. */
 static const http_route routes[] = {
+    {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/infer", post_infer, HTTP_API},
     {HTTP1_GET, WEFT_API_HEALTH, "v2/health/live", get_live,
      HTTP_API | HTTP_METRICS | HTTP_RESERVED},
     {HTTP1_GET, WEFT_API_HEALTH, "v2/health/ready", get_ready,
@@ -495,7 +496,6 @@ static const http_route routes[] = {
     {HTTP1_GET, WEFT_API_HEALTH, "v2/models/*/ready", get_model_ready, HTTP_API},
     {HTTP1_GET, WEFT_API_MODEL_CONFIG, "v2/models/*/config", get_model_config, HTTP_API},
     {HTTP1_GET, WEFT_API_STATISTICS, "v2/models/*/stats", get_stats, HTTP_API},
-    {HTTP1_POST, WEFT_API_INFERENCE, "v2/models/*/infer", post_infer, HTTP_API},
     {HTTP1_GET, WEFT_API_METADATA, "v2/models/*/versions/#", get_model, HTTP_API},
     {HTTP1_GET, WEFT_API_HEALTH, "v2/models/*/versions/#/ready", get_model_ready, HTTP_API},
     {HTTP1_GET, WEFT_API_MODEL_CONFIG, "v2/models/*/versions/#/config", get_model_config, HTTP_API},

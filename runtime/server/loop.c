@@ -16,6 +16,8 @@
 
 enum { EVENTS_MAX = 128, LOOKS = 16 /* at the source, for each at the descriptors */ };
 
+static const uint64_t late_ns = 1000000;
+
 typedef struct watch {
     int fd;
     uint32_t events;
@@ -38,6 +40,7 @@ struct weft_loop {
     } idle[WEFT_LOOP_IDLE_MAX];
     uint32_t n_idle;
     const weft_loop_source *source; /* NULL: none */
+    uint64_t began_ns;              /* when the events of this round came */
 };
 
 weft_loop *weft_loop__create(void)
@@ -305,6 +308,11 @@ static int wait_for(weft_loop *loop, struct epoll_event *event, uint64_t wait_ns
     return n;
 }
 
+bool weft_loop__is_late(const weft_loop *loop)
+{
+    return weft_clock__now_ns() - loop->began_ns > late_ns;
+}
+
 bool weft_loop__turn(weft_loop *loop)
 {
     run_timers(loop);
@@ -322,6 +330,7 @@ bool weft_loop__turn(weft_loop *loop)
     if (n < 0)
         return taken || errno == EINTR;
     const weft_loop_source *s = loop->source;
+    loop->began_ns = weft_clock__now_ns();
     for (int i = 0; i < n; i++) {
         watch *w = event[i].data.ptr;
         if (w->fn)

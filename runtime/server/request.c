@@ -3,9 +3,44 @@
 #include "runtime/server/router_int.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct weft_payload {
+    _Atomic uint32_t n_ref;
+    size_t bytes;
+    max_align_t at[];
+};
+
+weft_payload *weft_payload__create(size_t bytes)
+{
+    weft_payload *p = bytes < SIZE_MAX - sizeof *p ? malloc(sizeof *p + bytes) : NULL;
+    if (!p)
+        return NULL;
+    p->bytes = bytes;
+    atomic_init(&p->n_ref, 1);
+    return p;
+}
+
+uint8_t *weft_payload__at(weft_payload *p)
+{
+    return (uint8_t *)p->at;
+}
+
+weft_payload *weft_payload__hold(weft_payload *p)
+{
+    atomic_fetch_add_explicit(&p->n_ref, 1, memory_order_relaxed);
+    return p;
+}
+
+void weft_payload__release(weft_payload *p, weft_offload *offload)
+{
+    if (p && atomic_fetch_sub_explicit(&p->n_ref, 1, memory_order_acq_rel) == 1)
+        weft_offload__free(offload, p, p->bytes);
+}
 
 weft_request *weft_request__create(const weft_model_ref *model)
 {
@@ -26,7 +61,7 @@ void weft_request__destroy(weft_request *request)
     if (!request)
         return;
     weft_regions__end_uses(request->regions);
-    free(request->out_data);
+    weft_payload__release(request->outputs, NULL);
     free(request);
 }
 

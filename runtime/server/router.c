@@ -30,6 +30,10 @@ enum { SPARE_WORKERS = 16, SPARE_PER_SLICE = 4, MODELS_MAX = 8192 };
 
 static const uint64_t scan_every_ns = 20000000, pulse_every_ns = 100000000;
 static const uint64_t hung_grace_ns = 5000000000u;
+/* An answer at its deadline waits so long while the worker takes its request, which would have to
+ * be copied. */
+static const uint64_t taken_by_ns = 100000000u;
+static const char client_gone[] = "the client is gone";
 /* A batch is late after this time and this multiple of its model's mean time. */
 static const uint64_t late_ns = 1000000000u, late_times = 10;
 
@@ -68,6 +72,8 @@ static void log_request(const weft_router *router, const weft_request *r, uint64
 /* Ends a request: counts it and calls `done`, which may submit. */
 static void finish(weft_router *router, weft_request *request)
 {
+    if (request->left)
+        weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "%s", client_gone);
     uint64_t took_ns = weft_clock__now_ns() - request->arrived_ns;
     weft_batch__count_end(&router->model[request->model].stats, request, took_ns);
     router->n_pending--;
@@ -205,17 +211,32 @@ static bool take_out(router_worker *w, const weft_request *request)
     return false;
 }
 
+/* Whether it is in a batch that the worker is taking: it stays there, and ends with it. */
+static bool leaves_later(const router_worker *w, weft_request *request)
+{
+    if (!weft_worker__is_taking(&w->process, weft_clock__now_ns()))
+        return false;
+    for (uint32_t k = 0; k < w->n_part; k++)
+        for (uint32_t i = 0; i < w->part[k].n; i++)
+            request->left = request->left || w->part[k].request[i] == request;
+    return request->left;
+}
+
 void weft_router__abandon(weft_router *router, weft_request *request)
 {
     router_worker *from = NULL;
+    bool queued = request->queued;
     if (request->ending)
         return;
-    if (request->queued)
+    if (queued)
         weft_batch__remove(&router->model[request->model], request);
-    else
-        for (uint32_t i = 0; i < router->n_worker && !from; i++)
-            from = take_out(&router->worker[i], request) ? &router->worker[i] : NULL;
-    weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "the client is gone");
+    for (uint32_t i = 0; i < router->n_worker && !queued && !from; i++) {
+        router_worker *w = &router->worker[i];
+        if (leaves_later(w, request))
+            return;
+        from = take_out(w, request) ? w : NULL;
+    }
+    weft_request__set_answer(request, WEFT_ANSWER_UNAVAILABLE, "%s", client_gone);
     finish(router, request);
     if (from)
         end_broken(from);
@@ -404,17 +425,24 @@ static void send_sizes(weft_router *router, router_worker *w, router_joint *j,
     send_message(router, w, j->program, &message);
 }
 
-/* While no request waits, idle workers prepare combinations that requests have had. */
-static void prepare_sizes(weft_router *router)
+static bool any_waits(const weft_router *router)
 {
     for (uint32_t i = 0; i < router->n_model; i++)
         if (router->model[i].head)
-            return;
+            return true;
+    return false;
+}
+
+/* While no request waits, idle workers prepare combinations that requests have had. */
+static void prepare_sizes(weft_router *router)
+{
     for (uint32_t i = 0; i < router->n_worker && !router->draining; i++) {
         router_worker *w = &router->worker[i];
         router_joint *joint = NULL;
         const joint_size *size =
             can_take(w) ? weft_joint__unprepared(&w->bundle->joints, w, i, &joint) : NULL;
+        if (size && any_waits(router))
+            return;
         if (size)
             send_sizes(router, w, joint, size);
     }
@@ -462,6 +490,8 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
 {
     uint32_t left = head->n_tensor;
     uint64_t now_ns = weft_clock__now_ns();
+    weft_payload *rx = w->process.rx_payload; /* has an answer that came over the socket */
+    weft_payload *owner = rx && weft_payload__at(rx) == payload ? rx : NULL;
     w->router->adapter_reads += head->adapted;
     /* An answer with another number of tensors fits no part. */
     bool several = w->joint || w->heads;
@@ -473,7 +503,8 @@ static void give_outputs(router_worker *w, const weft_wire_head *head,
         uint32_t n = model->program->n_output;
         n = fits && n <= left ? n : 0;
         if (!w->packed && w->part[k].n > 0)
-            weft_batch__give(model, &w->part[k], tensor, several ? n : head->n_tensor, payload);
+            weft_batch__give(model, &w->part[k], tensor, several ? n : head->n_tensor, payload,
+                             owner);
         if (w->part[k].n > 0) {
             weft_batch__count(model, &w->part[k], head, now_ns);
             weft_admission__learn(model, w->part[k].padded_rows,
@@ -541,7 +572,7 @@ static void finish_batch(weft_router *router, router_batch *batch, bool separate
         batch->request[i] = NULL;
         if (!r)
             continue;
-        if (separate && r->answer != WEFT_ANSWER_OK) {
+        if (separate && r->answer != WEFT_ANSWER_OK && !r->left) {
             r->attempts++;
             weft_batch__push(&router->model[batch->model], r);
         } else {
@@ -581,7 +612,7 @@ static void take_back(weft_router *router, router_batch *batch, bool begun)
         if (!r)
             continue;
         r->attempts += begun;
-        if (r->attempts < ATTEMPTS_MAX) {
+        if (r->attempts < ATTEMPTS_MAX && !r->left) {
             weft_batch__push(&router->model[batch->model], r);
             continue;
         }
@@ -629,12 +660,13 @@ static void expire_queued(weft_router *router, router_model *model, uint64_t now
 /* Answers the requests of a running batch whose deadline passed; the worker goes on. */
 static void expire_running(router_worker *w, uint64_t now_ns)
 {
+    bool taking = weft_worker__is_taking(&w->process, now_ns);
     for (uint32_t k = 0; k < weft_router__count_batches(w); k++)
         for (uint32_t i = 0; k < weft_router__count_batches(w) && i < weft_router__batch(w, k)->n;
              i++) {
             router_batch *batch = weft_router__batch(w, k);
             weft_request *r = batch->request[i];
-            if (!r || r->deadline_ns > now_ns)
+            if (!r || r->deadline_ns > now_ns || (taking && now_ns - r->deadline_ns < taken_by_ns))
                 continue;
             detach(w, batch, i);
             weft_request__set_answer(r, WEFT_ANSWER_UNAVAILABLE,
@@ -678,7 +710,7 @@ static void move_requests(router_worker *w, uint64_t now_ns)
             continue;
         for (uint32_t i = 0; i < batch->n; i++) {
             weft_request *r = batch->request[i];
-            if (!r || (r->moved && !stalled) || !has_other(w, batch->model, !stalled))
+            if (!r || r->left || (r->moved && !stalled) || !has_other(w, batch->model, !stalled))
                 continue;
             detach(w, batch, i);
             r->moved = true;
@@ -734,12 +766,15 @@ static uint64_t on_idle(void *user)
         for (uint32_t i = 0; i < router->n_worker; i++)
             scan_worker(&router->worker[i], now_ns);
     }
+    bool starts = false; /* one in a turn: to fork takes a millisecond */
     for (uint32_t i = 0; i < router->n_worker; i++) {
         worker_process *w = &router->worker[i].process;
-        if (w->state == WORKER_WAITING && w->start_ns <= now_ns)
+        bool due = w->state == WORKER_WAITING && w->start_ns <= now_ns;
+        if (due && !starts)
             weft_worker__start(w);
-        uint64_t left_ns = time_left(w, now_ns);
+        uint64_t left_ns = due && starts ? 0 : time_left(w, now_ns);
         wait_ns = left_ns < wait_ns ? left_ns : wait_ns;
+        starts = starts || due;
     }
     /* Requests of a worker that ended, and queues whose delay is over. */
     if (router->n_pending)
@@ -761,7 +796,7 @@ static weft_err open_bundles(weft_router *router, weft_diag *diag)
         WEFT_TRY(weft_router__read_bundle(from, o, diag, &b));
         weft_err err = weft_router__add_bundle(router, b, from, diag);
         if (err != WEFT_ERR_OK) {
-            weft_router__free_bundle(b);
+            weft_router__free_bundle(router, b);
             return err;
         }
         WEFT_TRY(weft_router__show(router, b, diag));
@@ -797,10 +832,11 @@ static weft_err make_room(weft_router *router)
     router->model_room = MODELS_MAX;
     router->worker = calloc(router->worker_room, sizeof *router->worker);
     router->model = calloc(router->model_room, sizeof *router->model);
+    router->key = calloc(router->model_room, sizeof *router->key);
     router->shares = calloc(router->model_room, sizeof *router->shares);
     router->line = calloc(router->model_room, sizeof *router->line);
-    return router->worker && router->model && router->shares && router->line ? WEFT_ERR_OK
-                                                                             : WEFT_ERR_NOMEM;
+    bool ok = router->worker && router->model && router->key && router->shares && router->line;
+    return ok ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
 }
 
 weft_err weft_router__create(const weft_serve_options *options, weft_loop *loop, weft_diag *diag,
@@ -852,6 +888,7 @@ void weft_router__destroy(weft_router *router)
     weft_live__destroy(router->live);
     free(router->worker);
     free(router->model);
+    free(router->key);
     free(router->shares);
     free(router->line);
     free(router);

@@ -610,7 +610,7 @@ weft_err weft_router__load(weft_router *router, router_bundle *b, const weft_ser
     if (err == WEFT_ERR_OK)
         err = weft_router__add_bundle(router, b, as, diag);
     if (err != WEFT_ERR_OK) {
-        weft_router__free_bundle(b);
+        weft_router__free_bundle(router, b);
         return err;
     }
     struct router_change *c = router->change;
@@ -619,7 +619,7 @@ weft_err weft_router__load(weft_router *router, router_bundle *b, const weft_ser
     for (uint32_t k = b->first; k < b->first + weft_bundle_faces(b->bundle); k++)
         for (uint32_t i = 0; i < router->n_model && router->model[k].wanted; i++) {
             const router_model *m = &router->model[i], *new = &router->model[k];
-            if (m->shown &&
+            if (m->shown && router->key[i] == router->key[k] &&
                 strcmp(weft_bundle_served(m->program), weft_bundle_served(new->program)) == 0 &&
                 (alone || strcmp(m->version, new->version) == 0))
                 c->leaving[i] = true;

@@ -183,9 +183,10 @@ void weft_batch__compose_input(const router_batch *batch, const weft_bundle_prog
  * NULL: one batch of one model. The data stays with the requests. false: out of memory. */
 bool weft_batch__compose(const router_model *model, const router_batch *batch, uint32_t n_batch,
                          const weft_wire_tensor *empty, weft_wire_out *out);
-/* Copies a worker's outputs into the requests of the batch and sets their answers. */
+/* Gives a worker's outputs to the requests of the batch and sets their answers. `owner`: what
+ * `payload` is in, for requests to refer to instead of copying; NULL: they copy. */
 void weft_batch__give(router_model *model, router_batch *batch, const weft_wire_tensor *tensor,
-                      uint32_t n_tensor, const uint8_t *payload);
+                      uint32_t n_tensor, const uint8_t *payload, weft_payload *owner);
 /* Adds the times of an answered request to the statistics of its model, or of an app. */
 void weft_batch__count_times(weft_model_stats *stats, const weft_request *request);
 /* The same with a request that ends, `took_ns` after its arrival, whatever its answer. */
@@ -295,12 +296,13 @@ typedef struct worker_process {
     bool tx_shared;    /* it went through the channel */
     uint32_t n_bell;   /* messages of kind BELL since the last answer */
     uint64_t tx_ns;    /* when it was sent */
+    uint64_t moved_ns; /* when the socket last took some of it */
     uint64_t ahead_id; /* of a message that was sent after it, before its answer; 0: none */
     uint64_t early_ns; /* when the answer to that message was there first; 0: it is not */
     /* Message being received. */
     weft_wire_head rx_head;
     weft_wire_tensor *rx_tensor;
-    uint8_t *rx_payload;
+    weft_payload *rx_payload;
     uint64_t rx_got; /* bytes of head, tensors and payload together */
 } worker_process;
 
@@ -308,6 +310,8 @@ typedef struct worker_process {
 void weft_worker__start(worker_process *worker);
 /* Sends a message to an idle process and frees it when it is answered. May call on_end. */
 void weft_worker__send(worker_process *worker, const weft_wire_out *message);
+/* Whether the process is taking a large message, of which some is left. */
+bool weft_worker__is_taking(const worker_process *worker, uint64_t now_ns);
 /* Whether a busy process takes another message before it has answered. */
 bool weft_worker__takes_ahead(const worker_process *worker);
 /* Sends it, and frees it. May call on_end. false: it is too large. */
@@ -322,7 +326,8 @@ bool weft_worker__check_pulse(worker_process *worker, uint64_t now_ns);
 /* Ends the process for good; no event. */
 void weft_worker__stop(worker_process *worker);
 /* The same without waiting: closes its socket, so that it releases its GPU by itself, and kills it
- * if that takes too long; to be called again until it returns true: the process has ended. */
+ * if it has none or that takes too long; to be called again until it returns true: the process has
+ * ended. The kernel takes long to end one with much memory. */
 bool weft_worker__let_go(worker_process *worker);
 
 /* Whether an answer is to come through the channel. */
@@ -586,9 +591,11 @@ struct weft_router {
     weft_live *live;   /* adapters; NULL: none can be loaded */
     const weft_serve_options *options;
     weft_loop *loop;
+    weft_offload *offload;        /* frees bundles; NULL: the loop does */
     const worker_events *events;  /* of all workers */
     router_bundle *bundles;       /* a list */
     router_model *model;          /* places; those of a bundle stand side by side */
+    uint32_t *key;                /* by place: weft_router__set_key */
     uint32_t n_model, model_room; /* places in use at some time; all places */
     router_worker *worker;
     uint32_t n_worker, worker_room; /* places in use at some time; all places */
@@ -618,6 +625,7 @@ struct router_bundle {
     uint32_t first;
     joint_set joints;
     bool spreads; /* models that no slice names are served on every slice */
+    weft_job job; /* frees it beside the loop */
     router_bundle *next;
 };
 
@@ -628,6 +636,9 @@ WEFT_MUST_USE weft_err weft_router__add_bundle(weft_router *router, router_bundl
 /* Has requests find its wanted models. INPUT: another bundle has one under the same version. */
 WEFT_MUST_USE weft_err weft_router__show(weft_router *router, router_bundle *bundle,
                                          weft_diag *diag);
+/* Sets the key of the model's name. Requests are looked up by keys first: with many models their
+ * names would fill the cache. */
+void weft_router__set_key(weft_router *router, uint32_t model);
 /* Frees the places of its models, and the bundle. */
 void weft_router__remove_bundle(weft_router *router, router_bundle *bundle);
 /* Removes bundles whose models are neither wanted nor held, and that have no worker. Whether some

@@ -6,7 +6,9 @@
 #include "runtime/server/router_int.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,19 @@ static int compare_versions(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
     return n != m ? (n > m) - (n < m) : strcmp(a, b);
+}
+
+/* The same for a model and its adapters: names up to a mark. */
+static uint32_t key_of(const char *name, size_t len)
+{
+    const char *mark = memchr(name, WEFT_ADAPTER_MARK, len);
+    return (uint32_t)weft_hash64(name, mark ? (size_t)(mark - name) : len, 0);
+}
+
+void weft_router__set_key(weft_router *router, uint32_t model)
+{
+    const char *name = weft_bundle_served(router->model[model].program);
+    router->key[model] = key_of(name, strlen(name));
 }
 
 static bool has_name(const router_model *m, const char *name, size_t len)
@@ -64,10 +79,10 @@ static bool answers_name(const router_model *m, const char *name, size_t len)
 uint32_t weft_router__find(const weft_router *router, const char *name, size_t len,
                            const char *version, size_t version_len)
 {
-    uint32_t found = UINT32_MAX;
+    uint32_t found = UINT32_MAX, key = key_of(name, len);
     for (uint32_t i = 0; i < router->n_model; i++) {
         const router_model *m = &router->model[i];
-        if (!answers_name(m, name, len) || !weft_router__serves(router, i))
+        if (router->key[i] != key || !answers_name(m, name, len) || !weft_router__serves(router, i))
             continue;
         if (version_len &&
             (strlen(m->version) != version_len || memcmp(m->version, version, version_len) != 0))
@@ -84,7 +99,7 @@ uint32_t weft_router__next_version(const weft_router *router, uint32_t model, ui
     uint32_t next = UINT32_MAX;
     for (uint32_t i = 0; i < router->n_model; i++) {
         const router_model *m = &router->model[i];
-        if (!has_name(m, name, strlen(name)) ||
+        if (router->key[i] != router->key[model] || !has_name(m, name, strlen(name)) ||
             (after != UINT32_MAX &&
              compare_versions(m->version, router->model[after].version) <= 0))
             continue;
@@ -118,7 +133,8 @@ uint32_t weft_router__choose(weft_router *router, uint32_t model)
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < router->n_model; i++) {
             router_model *m = &router->model[i];
-            if (!has_name(m, name, len) || !(m->weight > 0) || !weft_router__serves(router, i))
+            if (router->key[i] != router->key[model] || !has_name(m, name, len) ||
+                !(m->weight > 0) || !weft_router__serves(router, i))
                 continue;
             bool ready = weft_router__is_ready(router, i);
             if (pass == 0) {
@@ -298,17 +314,15 @@ weft_err weft_router__read_bundle(const weft_serve_bundle *from, const weft_serv
             err = weft_bundle_refuse_model(b->bundle, from->model[i], (weft_where){.file = b->path},
                                            diag);
     if (err != WEFT_ERR_OK) {
-        weft_router__free_bundle(b);
+        weft_router__free_bundle(NULL, b);
         return err;
     }
     *out = b;
     return WEFT_ERR_OK;
 }
 
-void weft_router__free_bundle(router_bundle *b)
+static void close_bundle(router_bundle *b)
 {
-    if (!b)
-        return;
     weft_joint__destroy(&b->joints);
     weft_bundle_close(b->bundle);
     if (b->fd >= 0)
@@ -317,6 +331,28 @@ void weft_router__free_bundle(router_bundle *b)
     free(b->path);
     free(b->file);
     free(b);
+}
+
+static void run_close(weft_job *job)
+{
+    close_bundle((router_bundle *)((char *)job - offsetof(router_bundle, job)));
+}
+
+void weft_router__free_bundle(const weft_router *router, router_bundle *b)
+{
+    if (!b)
+        return;
+    if (!router || !router->offload) {
+        close_bundle(b);
+        return;
+    }
+    b->job = (weft_job){.run = run_close};
+    weft_offload__submit(router->offload, &b->job);
+}
+
+void weft_router__free_beside(weft_router *router, weft_offload *offload)
+{
+    router->offload = offload;
 }
 
 /* The first of n places side by side that are free; model_room: there are none. */
@@ -391,6 +427,7 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
             m->wanted = m->wanted && m->app && weft_served_app__is_servable(m->app);
         }
         memcpy(m->version, version, strnlen(version, sizeof m->version - 1));
+        weft_router__set_key(router, b->first + k);
         weft_histogram__init(&m->stats.duration, m->program->slo_us);
         weft_histogram__init(&m->stats.queued, m->program->slo_us);
     }
@@ -404,9 +441,11 @@ weft_err weft_router__add_bundle(weft_router *router, router_bundle *b, const we
 /* The model shown under the same name and version; NULL: none. */
 static router_model *find_equal(const weft_router *router, const router_model *m)
 {
+    uint32_t key = router->key[m - router->model];
     for (uint32_t i = 0; i < router->n_model; i++) {
         router_model *other = &router->model[i];
-        if (other != m && other->shown && strcmp(other->version, m->version) == 0 &&
+        if (router->key[i] == key && other != m && other->shown &&
+            strcmp(other->version, m->version) == 0 &&
             strcmp(weft_bundle_served(other->program), weft_bundle_served(m->program)) == 0)
             return other;
     }
@@ -438,7 +477,7 @@ void weft_router__remove_bundle(weft_router *router, router_bundle *b)
     for (uint32_t k = 0; k < weft_bundle_faces(b->bundle); k++)
         weft_served_app__destroy(router->model[b->first + k].app);
     memset(&router->model[b->first], 0, weft_bundle_faces(b->bundle) * sizeof *router->model);
-    weft_router__free_bundle(b);
+    weft_router__free_bundle(router, b);
 }
 
 static bool is_unused(const weft_router *router, const router_bundle *b)

@@ -427,17 +427,17 @@ static bool give_one(const packed_answer *a, const router_batch *b, uint32_t j, 
             return false;
         total += (own_bytes(a, b, j, output) + 63) / 64 * 64;
     }
-    r->out_data = malloc(total + 1);
-    for (uint32_t i = 0; r->out_data && i < n_out; i++) {
+    r->outputs = weft_payload__create(total);
+    for (uint32_t i = 0; r->outputs && i < n_out; i++) {
         uint32_t output = find_output(a->p, first + i);
         if (!weft_request__asks(r, i)) {
             r->out[i] = (weft_tensor){.dtype = (weft_dtype)a->tensor[output].dtype, .rank = 1};
             continue;
         }
-        give_output(a, b, j, output, &r->out[i], r->out_data + at);
+        give_output(a, b, j, output, &r->out[i], weft_payload__at(r->outputs) + at);
         at += (own_bytes(a, b, j, output) + 63) / 64 * 64;
     }
-    return r->out_data != NULL;
+    return r->outputs != NULL;
 }
 
 void weft_batch__give_packed(const weft_bundle_program *p, router_batch *b,

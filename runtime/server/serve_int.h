@@ -86,6 +86,9 @@ void weft_loop__source(weft_loop *loop, const weft_loop_source *source);
 /* One round: calls the timers that are due and the idle functions, waits, calls the functions of
  * the events. false: epoll_wait failed, see errno. */
 bool weft_loop__turn(weft_loop *loop);
+/* Whether the events of this round have taken so long already (1 ms) that each further one is to do
+ * its smallest part only: shares of single connections would add up. */
+bool weft_loop__is_late(const weft_loop *loop);
 
 /* A timer, embedded in what it is for. `fn` and `user` are set by the owner. */
 typedef struct weft_timer {
@@ -100,6 +103,26 @@ typedef struct weft_timer {
  * set. A timer that was called is not set any more. */
 bool weft_timer__set(weft_loop *loop, weft_timer *timer, uint64_t at_ns);
 void weft_timer__cancel(weft_loop *loop, weft_timer *timer);
+
+/* -- Work beside the loop (offload.c) ------------------------------------------------------- */
+
+typedef struct weft_offload weft_offload;
+
+typedef struct weft_job {
+    void (*run)(struct weft_job *job);  /* on the other thread */
+    void (*done)(struct weft_job *job); /* on the loop's thread, afterwards; NULL: not called */
+    struct weft_job *next;
+} weft_job;
+
+/* `nice`: by how much its thread gives way to others (nice(2)). NULL: out of memory or descriptors.
+ */
+weft_offload *weft_offload__create(weft_loop *loop, int nice);
+/* `done` is called exactly once; `run` before, unless weft_offload__destroy comes first. */
+void weft_offload__submit(weft_offload *offload, weft_job *job);
+/* Frees heap memory of that many bytes, on the other thread where that takes long. `offload` may be
+ * NULL. */
+void weft_offload__free(weft_offload *offload, void *at, size_t bytes);
+void weft_offload__destroy(weft_offload *offload);
 
 /* -- Listening sockets (listen.c) ----------------------------------------------------------- */
 
@@ -353,6 +376,17 @@ void weft_request__list_choice(const weft_app_choice *choice,
 typedef struct weft_regions weft_regions;
 typedef struct weft_region_uses weft_region_uses;
 
+/* Bytes of outputs; requests that ran together may share them. */
+typedef struct weft_payload weft_payload;
+
+/* With one reference. NULL: out of memory. */
+weft_payload *weft_payload__create(size_t bytes);
+uint8_t *weft_payload__at(weft_payload *payload);
+weft_payload *weft_payload__hold(weft_payload *payload);
+/* On any thread; NULL is allowed. `offload`: gives back large memory beside the loop; NULL: at
+ * once. */
+void weft_payload__release(weft_payload *payload, weft_offload *offload);
+
 /* One inference. Created by a transport; belongs to the router from weft_router__submit until the
  * router calls `done`, then to the transport again. */
 typedef struct weft_request {
@@ -374,8 +408,8 @@ typedef struct weft_request {
     /* The answer, set before `done` is called. */
     weft_answer answer;
     char message[WEFT_REQUEST_MESSAGE_MAX]; /* of an error; contains no path */
-    weft_tensor *out;                       /* in the program's order; their data is `out_data` */
-    uint8_t *out_data;
+    weft_tensor *out;                       /* in the program's order; their data is `outputs` */
+    weft_payload *outputs;                  /* with a reference; NULL: none */
     uint64_t queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
     uint64_t retry_after_ns; /* OVERLOADED: when the same request might be in time */
     int64_t batch_rows;      /* of the batch in which it ran, with padding; 0: it did not */
@@ -393,6 +427,7 @@ typedef struct weft_request {
     bool is_sampled;
     bool queued;
     bool ending; /* its answer is set, and `done` is called next */
+    bool left;   /* its client is gone, it ends with its batch */
     bool moved;  /* taken from a worker that was slow or did not answer */
 } weft_request;
 
@@ -583,7 +618,8 @@ bool weft_router__together(const weft_router *router, uint32_t i, weft_together 
  * called inside. */
 void weft_router__submit(weft_router *router, weft_request *request);
 /* The client is gone, so the answer is not needed. `done` is called inside or, of a request that
- * ends together with the one whose `done` abandons it, behind that one's. */
+ * ends together with the one whose `done` abandons it, behind that one's; or when its batch ends,
+ * if that is large and on its way to the worker. */
 void weft_router__abandon(weft_router *router, weft_request *request);
 /* The server is about to end: nothing is ready any more. Requests are still taken. */
 void weft_router__leave(weft_router *router);
@@ -604,7 +640,11 @@ struct router_bundle;
 WEFT_MUST_USE weft_err weft_router__read_bundle(const weft_serve_bundle *from,
                                                 const weft_serve_options *options, weft_diag *diag,
                                                 struct router_bundle **out);
-void weft_router__free_bundle(struct router_bundle *bundle); /* NULL is allowed */
+/* NULL is allowed. The kernel takes long to free a large one: beside the loop, where that is
+ * possible. */
+void weft_router__free_bundle(const weft_router *router, struct router_bundle *bundle);
+/* They are freed by its thread from now on; NULL: at once. */
+void weft_router__free_beside(weft_router *router, weft_offload *offload);
 
 /* -- Changes (router_change.c) -------------------------------------------------------------- */
 
@@ -765,26 +805,6 @@ void weft_grpc__drain(weft_grpc *grpc);
 bool weft_grpc__is_closed(const weft_grpc *grpc);
 bool weft_grpc__is_idle(const weft_grpc *grpc);
 void weft_grpc__destroy(weft_grpc *grpc);
-
-/* -- Work beside the loop (offload.c) ------------------------------------------------------- */
-
-typedef struct weft_offload weft_offload;
-
-typedef struct weft_job {
-    void (*run)(struct weft_job *job);  /* on the other thread */
-    void (*done)(struct weft_job *job); /* on the loop's thread, afterwards; NULL: not called */
-    struct weft_job *next;
-} weft_job;
-
-/* `nice`: by how much its thread gives way to others (nice(2)). NULL: out of memory or descriptors.
- */
-weft_offload *weft_offload__create(weft_loop *loop, int nice);
-/* `done` is called exactly once; `run` before, unless weft_offload__destroy comes first. */
-void weft_offload__submit(weft_offload *offload, weft_job *job);
-/* Frees heap memory of that many bytes, on the other thread where that takes long. `offload` may be
- * NULL. */
-void weft_offload__free(weft_offload *offload, void *at, size_t bytes);
-void weft_offload__destroy(weft_offload *offload);
 
 /* -- Pulse of a worker (pulse.c) ------------------------------------------------------------ */
 

@@ -25,6 +25,7 @@
 
 enum {
     RECORD_BYTES = 16384,
+    SMALL_BYTES = 1024,    /* of an answer that is copied into one piece */
     RECORD_HANDSHAKE = 22, /* type of a record with messages of the handshake */
     HELLO_BYTES = 16384,   /* a client's first message */
     VERIFY_DEPTH = 4,
@@ -531,29 +532,45 @@ static ssize_t write_bytes(weft_stream *s, const char *at, size_t len)
     return (ssize_t)sent;
 }
 
+/* Copies what there is room for; returns its length. */
+static size_t join(const struct iovec *part, int n_part, char *to, size_t room)
+{
+    size_t len = 0;
+    for (int i = 0; i < n_part; i++) {
+        size_t n = part[i].iov_len < room - len ? part[i].iov_len : room - len;
+        if (n)
+            memcpy(to + len, part[i].iov_base, n);
+        len += n;
+    }
+    return len;
+}
+
+/* For the kernel one part costs less than several. */
+static ssize_t send_parts(int fd, const struct iovec *part, int n_part)
+{
+    char joined[SMALL_BYTES];
+    size_t len = 0;
+    struct msghdr message = {.msg_iov = (struct iovec *)part, .msg_iovlen = (size_t)n_part};
+    for (int i = 0; i < n_part; i++)
+        len += part[i].iov_len;
+    if (len > sizeof joined)
+        return sendmsg(fd, &message, MSG_NOSIGNAL);
+    return send(fd, joined, join(part, n_part, joined, sizeof joined), MSG_NOSIGNAL);
+}
+
 ssize_t weft_stream__write(weft_stream *s, const struct iovec *part, int n_part)
 {
     char joined[RECORD_BYTES];
-    size_t len = 0;
     if (!s->ssl && n_part == 1)
         return send(s->fd, part->iov_base, part->iov_len, MSG_NOSIGNAL);
-    if (!s->ssl) {
-        struct msghdr message = {.msg_iov = (struct iovec *)part, .msg_iovlen = (size_t)n_part};
-        return sendmsg(s->fd, &message, MSG_NOSIGNAL);
-    }
+    if (!s->ssl)
+        return send_parts(s->fd, part, n_part);
     if (s->failed)
         return refuse();
     if (n_part == 1)
         return write_bytes(s, part->iov_base, part->iov_len);
     /* Head and small body become one record. */
-    for (int i = 0; i < n_part; i++) {
-        size_t room = sizeof joined - len;
-        size_t n = part[i].iov_len < room ? part[i].iov_len : room;
-        if (n)
-            memcpy(joined + len, part[i].iov_base, n);
-        len += n;
-    }
-    return write_bytes(s, joined, len);
+    return write_bytes(s, joined, join(part, n_part, joined, sizeof joined));
 }
 
 /* The name of a URI or DNS entry; NULL: another kind, or no name that a key can have. */

@@ -31,7 +31,8 @@ enum {
     PARTS_MAX = 64,
     ADAPTER_BYTES = 1 << 30, /* that a worker keeps in memory */
     BELLS_MAX = 4,           /* between two answers: one is due, and one may be late */
-    TURN_BYTES = 256 << 10   /* of a message, in one turn of the loop, either way */
+    TURN_BYTES = 256 << 10,  /* of a message, in one turn of the loop, either way */
+    COPIED_MAX = 1 << 20     /* bytes of a message that are copied when their owner leaves */
 };
 static const uint64_t first_backoff_ns = 10000000, longest_backoff_ns = 60000000000u;
 static const uint64_t stop_grace_ns = 3000000000u, well_ns = 100000000u;
@@ -44,6 +45,8 @@ static const uint64_t continue_after_ns = 500000000u, continued_grace_ns = 10000
 /* An answer to the message sent ahead may be there for so long before that which goes before it,
  * over the socket. */
 static const uint64_t early_grace_ns = 1000000000u;
+/* A process that takes a message takes some of it in so long. */
+static const uint64_t taking_ns = 50000000u;
 /* The router was not running for so long: the pulse was not missed. */
 static const uint64_t router_pause_ns = 200000000u;
 
@@ -53,7 +56,7 @@ static const uint64_t router_pause_ns = 200000000u;
 static void free_rx(worker_process *w)
 {
     free(w->rx_tensor);
-    free(w->rx_payload);
+    weft_payload__release(w->rx_payload, NULL);
     w->rx_tensor = NULL;
     w->rx_payload = NULL;
     w->rx_got = 0;
@@ -265,19 +268,17 @@ void weft_worker__stop(worker_process *w)
 bool weft_worker__let_go(worker_process *w)
 {
     uint64_t now_ns = weft_clock__now_ns();
-    if (!w->slice->gpu)
-        return true;
     if (!w->stopped) {
         w->stopped = true;
         close_socket(w);
         free_messages(w);
         w->state = WORKER_WAITING;
         w->start_ns = UINT64_MAX;
-        w->kill_ns = now_ns + stop_grace_ns;
+        w->kill_ns = now_ns + (w->slice->gpu ? stop_grace_ns : 0);
     }
     if (reap(w, WNOHANG))
         return true;
-    if (now_ns > w->kill_ns)
+    if (now_ns >= w->kill_ns)
         kill(w->pid, SIGKILL);
     return false;
 }
@@ -418,6 +419,7 @@ static bool write_out(worker_process *w)
             continue;
         weft_wire__advance(tx, (size_t)sent);
         left -= (size_t)sent;
+        w->moved_ns = weft_clock__now_ns();
     }
     bool more = tx->at_iov < tx->n_iov;
     if (more != w->tx_blocked)
@@ -442,6 +444,14 @@ void weft_worker__send(worker_process *w, const weft_wire_out *message)
                                   .iov_len = w->tx.head.n_tensor * sizeof *w->tx.tensor};
     if (!write_out(w))
         weft_worker__fail(w);
+}
+
+bool weft_worker__is_taking(const worker_process *w, uint64_t now_ns)
+{
+    size_t left = 0;
+    for (uint32_t i = w->tx.at_iov; w->tx_blocked && i < w->tx.n_iov; i++)
+        left += w->tx.iov[i].iov_len;
+    return left > COPIED_MAX && now_ns - w->moved_ns < taking_ns;
 }
 
 bool weft_worker__takes_ahead(const worker_process *w)
@@ -480,7 +490,7 @@ static bool next_section(worker_process *w, void **out_at, size_t *out_len)
         return true;
     }
     got -= tensors;
-    *out_at = w->rx_payload + got;
+    *out_at = w->rx_payload ? weft_payload__at(w->rx_payload) + got : NULL;
     *out_len = w->rx_head.payload_bytes - got;
     return got < w->rx_head.payload_bytes;
 }
@@ -497,7 +507,7 @@ static bool make_room(worker_process *w)
         (!awaited && (h->n_tensor || h->payload_bytes > WEFT_WIRE_TEXT_MAX)))
         return false;
     w->rx_tensor = calloc(w->rx_head.n_tensor + 1, sizeof *w->rx_tensor);
-    w->rx_payload = malloc(w->rx_head.payload_bytes + 1);
+    w->rx_payload = weft_payload__create(w->rx_head.payload_bytes + 1);
     return w->rx_tensor && w->rx_payload;
 }
 
@@ -516,7 +526,7 @@ static void take_ready(worker_process *w)
 static void take_report(worker_process *w)
 {
     const weft_wire_head *h = &w->rx_head;
-    note_report(w, (const char *)w->rx_payload, h->payload_bytes);
+    note_report(w, (const char *)weft_payload__at(w->rx_payload), h->payload_bytes);
     if (h->err == WEFT_ERR_NOMEM && w->slice->plan_bytes)
         snprintf(w->why + strlen(w->why), sizeof w->why - strlen(w->why),
                  "; the plan counts on %llu bytes here", (unsigned long long)w->slice->plan_bytes);
@@ -539,8 +549,9 @@ static void end_answer(worker_process *w)
 
 static void take_answer(worker_process *w)
 {
-    w->rx_payload[w->rx_head.payload_bytes] = '\0';
-    w->events->on_answer(w->user, &w->rx_head, w->rx_tensor, w->rx_payload);
+    uint8_t *payload = weft_payload__at(w->rx_payload);
+    payload[w->rx_head.payload_bytes] = '\0';
+    w->events->on_answer(w->user, &w->rx_head, w->rx_tensor, payload);
     end_answer(w);
 }
 

@@ -20,8 +20,13 @@ static char path[] = "/models.weft";
 static const weft_serve_slice slice = {.name = "cpu"};
 static router_bundle bundle = {.path = path, .file = path, .bundle = &subject.bundle};
 static router_worker worker = {.bundle = &bundle, .process.slice = &slice, .serves = serves};
-static weft_router router = {
-    .model = model, .n_model = MODELS, .worker = &worker, .n_worker = 1, .timeout_ns = 1000000000};
+static uint32_t key[MODELS];
+static weft_router router = {.model = model,
+                             .key = key,
+                             .n_model = MODELS,
+                             .worker = &worker,
+                             .n_worker = 1,
+                             .timeout_ns = 1000000000};
 
 /* A machine that can have no slices: a plan is read, and refused after that. */
 static weft_err make_slices(void *user, const weft_plan *plan, weft_arena *arena, weft_diag *diag,
@@ -48,6 +53,7 @@ static void open_subject(void)
                                   .wanted = true,
                                   .weight = 1,
                                   .largest_bucket = 1};
+        weft_router__set_key(&router, (uint32_t)i);
     }
 }
 

@@ -10,6 +10,7 @@ typedef struct oip_router {
     weft_serve_options options;
     weft_serve_slice slice;
     router_model model[OIP_MODELS];
+    uint32_t key[OIP_MODELS];
     bool serves[OIP_MODELS], shares[OIP_MODELS];
     weft_line line[OIP_MODELS];
     router_bundle bundle;
@@ -27,6 +28,7 @@ static inline void oip_router_open(oip_router *r, oip_subject *s)
         (router_worker){.bundle = &r->bundle, .process.slice = &r->slice, .serves = r->serves};
     r->router = (weft_router){.options = &r->options,
                               .model = r->model,
+                              .key = r->key,
                               .n_model = OIP_MODELS,
                               .worker = &r->worker,
                               .n_worker = 1,
@@ -40,6 +42,7 @@ static inline void oip_router_open(oip_router *r, oip_subject *s)
                                      .shown = true,
                                      .weight = 1,
                                      .largest_bucket = 1};
+        weft_router__set_key(&r->router, (uint32_t)i);
     }
 }
 

@@ -217,7 +217,7 @@ static void play_worker(subject *s)
     out[0] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I64, .rank = 2, .dim = {rows, width}};
     out[1] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I32, .rank = 1, .dim = {rows}};
     out[2] = (weft_wire_tensor){.dtype = WEFT_DTYPE_I8, .rank = 2, .dim = {rows, 0}};
-    weft_batch__give(&s->model, b, out, 3, payload);
+    weft_batch__give(&s->model, b, out, 3, payload, NULL);
     weft_batch__count(&s->model, b, &head, 1000);
     free(payload);
     free(a);
@@ -326,6 +326,61 @@ static void test_batch__compares_so_many_bytes(void **state)
     free(data);
 }
 
+/* Large outputs are not copied: requests refer to what the worker sent, unless its values could not
+ * be read there. */
+static void test_batch__large_outputs_are_shared(void **state)
+{
+    enum { N = 3, ROWS = 70001 };
+    static const weft_bundle_port input[] = {{"a", 1}};
+    static const struct {
+        weft_dtype first;
+        bool has_owner, shares;
+    } cases[] = {{WEFT_DTYPE_I32, true, true},
+                 {WEFT_DTYPE_I8, true, false}, /* an odd number of bytes before the others */
+                 {WEFT_DTYPE_I32, false, false}};
+    weft_bundle_program p = {
+        .name = "m", .n_symbol = 1, .input = input, .n_input = 1, .n_output = 2};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        router_model model = {.program = &p, .largest_bucket = N * ROWS, .row_bytes = 1};
+        router_batch batch = {0};
+        const weft_wire_tensor out[2] = {{cases[k].first, 1, {N * ROWS}},
+                                         {WEFT_DTYPE_I32, 1, {N * ROWS}}};
+        size_t before = N * ROWS * weft_dtype_size(cases[k].first), bytes = before + N * ROWS * 4;
+        weft_payload *owner = weft_payload__create(bytes);
+        for (size_t i = 0; i < bytes; i++)
+            weft_payload__at(owner)[i] = (uint8_t)(i * 7 + i / 251);
+        for (uint32_t i = 0; i < N; i++) {
+            weft_request *r =
+                weft_request__create(&(weft_model_ref){.program = &p, .version = "1"});
+            r->in[0] = (weft_tensor){.dtype = WEFT_DTYPE_I8, .rank = 1, .dim = {ROWS}};
+            r->rows = ROWS;
+            r->arrived_ns = i;
+            weft_batch__push(&model, r);
+        }
+        weft_batch__take(&model, N * ROWS, &batch);
+        assert_int_equal(batch.n, N);
+        weft_batch__give(&model, &batch, out, 2, weft_payload__at(owner),
+                         cases[k].has_owner ? owner : NULL);
+        weft_payload__release(weft_payload__hold(owner), NULL);
+        for (uint32_t i = 0; i < N; i++) {
+            weft_request *r = batch.request[i];
+            const uint8_t *at = weft_payload__at(owner);
+            assert_int_equal(r->answer, WEFT_ANSWER_OK);
+            assert_int_equal(r->outputs == owner, cases[k].shares);
+            assert_memory_equal(r->out[0].data, at + before / N * i, before / N);
+            assert_memory_equal(r->out[1].data, at + before + ROWS * 4 * i, ROWS * 4);
+            assert_true((uintptr_t)r->out[1].data % 4 == 0 && r->out[1].dim[0] == ROWS);
+        }
+        weft_payload__release(owner, NULL); /* the requests keep it */
+        for (uint32_t i = 0; i < N; i++) {
+            assert_int_equal(*(uint8_t *)batch.request[i]->out[0].data,
+                             (uint8_t)(before / N * i * 7 + before / N * i / 251));
+            weft_request__destroy(batch.request[i]);
+        }
+    }
+}
+
 /* Outputs that cannot be divided among the requests are an error. */
 static void test_batch__refuses_outputs_that_do_not_fit(void **state)
 {
@@ -355,10 +410,10 @@ static void test_batch__refuses_outputs_that_do_not_fit(void **state)
                                            {WEFT_DTYPE_I32, 2, {1, 5}}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const weft_wire_tensor out[3] = {bad[i], bad[i], bad[i]};
-        weft_batch__give(&s.model, &b, out, 3, payload);
+        weft_batch__give(&s.model, &b, out, 3, payload, NULL);
         assert_int_equal(b.request[0]->answer, WEFT_ANSWER_INTERNAL);
         assert_int_equal(b.request[1]->answer, WEFT_ANSWER_INTERNAL);
-        weft_batch__give(&s.model, &b, out, 2, payload);
+        weft_batch__give(&s.model, &b, out, 2, payload, NULL);
         assert_int_equal(b.request[1]->answer, WEFT_ANSWER_INTERNAL);
     }
     end(&s);
@@ -448,16 +503,19 @@ static void test_batch__models_without_worker(void **state)
     const weft_model_ref ref = {.program = &p, .version = "1"};
     router_model model = {.program = &p, .version = "1", .shown = true, .largest_bucket = 1};
     bool serves = false;
+    uint32_t key;
     int64_t most = 1;
     router_worker worker = {
         .serves = &serves, .most = &most, .process = {.state = WORKER_STARTING}};
     weft_router router = {.options = &options,
                           .model = &model,
+                          .key = &key,
                           .n_model = 1,
                           .worker = &worker,
                           .n_worker = 1,
                           .timeout_ns = 1000000000};
     (void)state;
+    weft_router__set_key(&router, 0);
     memset(n_done, 0, sizeof n_done);
     weft_request *request = weft_request__create(&ref);
     request->done = count_done;
@@ -475,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_batch__models_without_worker),
         cmocka_unit_test(test_batch__each_request_gets_its_rows),
         cmocka_unit_test(test_batch__compares_so_many_bytes),
+        cmocka_unit_test(test_batch__large_outputs_are_shared),
         cmocka_unit_test(test_batch__refuses_outputs_that_do_not_fit),
         cmocka_unit_test(test_wire__owns_what_is_not_sent),
         cmocka_unit_test(test_batch__queues_are_bounded),

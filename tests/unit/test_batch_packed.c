@@ -77,7 +77,7 @@ static void give(subject *s)
 static void end(subject *s)
 {
     for (uint32_t i = 0; i < 2; i++)
-        free(s->request[i].out_data);
+        weft_payload__release(s->request[i].outputs, NULL);
     weft_arena_destroy(s->arena);
     free(s);
 }

@@ -45,7 +45,7 @@ static void on_answer(void *user, const weft_wire_head *head, const weft_wire_te
                       const uint8_t *payload)
 {
     router_worker *w = user;
-    weft_batch__give(w->router->model, &w->part[0], tensor, head->n_tensor, payload);
+    weft_batch__give(w->router->model, &w->part[0], tensor, head->n_tensor, payload, NULL);
 }
 
 static void on_idle(void *user)

@@ -21,6 +21,7 @@ enum { MODELS = 8 };
 typedef struct world {
     weft_bundle_program program[MODELS];
     router_model model[MODELS];
+    uint32_t key[MODELS];
     router_worker worker[2];
     bool serves[2][MODELS];
     weft_router router;
@@ -33,6 +34,7 @@ static void add(world *w, const char *name, const char *version, double weight, 
     w->model[i] =
         (router_model){.program = &w->program[i], .shown = true, .wanted = true, .weight = weight};
     strcpy(w->model[i].version, version);
+    weft_router__set_key(&w->router, i);
     w->serves[worker][i] = true;
 }
 
@@ -41,7 +43,7 @@ static void begin(world *w)
     memset(w, 0, sizeof *w);
     for (int i = 0; i < 2; i++)
         w->worker[i] = (router_worker){.serves = w->serves[i], .process = {.state = WORKER_IDLE}};
-    w->router = (weft_router){.model = w->model, .worker = w->worker, .n_worker = 2};
+    w->router = (weft_router){.model = w->model, .key = w->key, .worker = w->worker, .n_worker = 2};
 }
 
 static uint32_t find(const world *w, const char *name, const char *version)

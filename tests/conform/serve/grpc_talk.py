@@ -210,6 +210,18 @@ def check_stream_ends(test, server):
     assert server.memory_mib() < before + MORE_MIB, (before, server.memory_mib())
 
 
+def check_long_times(server):
+    """The longest times that a client can give, centuries, are not over at once."""
+    for method in (b"ModelInfer", b"ModelStreamInfer"):
+        for text in (b"35868669H", b"99999999H"):
+            c = Connection(server, timeout=20)
+            c.send(frame(HEADERS, END_HEADERS, 1, head(method, literal(b"grpc-timeout", text))) +
+                   frame(DATA, END_STREAM, 1, infer_message(x[:1])))
+            headers, data = c.answer()
+            assert len(data) > want[:1].nbytes, (method, text, headers, data)
+            c.close()
+
+
 def check_idle_reader(server):
     """A client that takes no answers: the server holds a bounded number, and serves others."""
     c = Connection(server, settings=struct.pack(">HI", 4, 0))  # SETTINGS_INITIAL_WINDOW_SIZE 0
@@ -382,6 +394,7 @@ def main(weft, examples, proto, protoc):
             with_server = check in (check_compression, check_stream_ends, check_ends_together)
             check(*([test, server] if with_server else [test]))
             print(check.__name__, flush=True)
+        check_long_times(server)
         check_idle_reader(server)
         check_many_waiting(test, server)
         check_triton(server)

@@ -5,9 +5,10 @@ import http.client
 import json
 import subprocess
 import threading
+import time
 
 import numpy as np
-from serving import WEFT, Server, read_answer
+from serving import WEFT, Server, read_answer, wait_until
 from tests.support.onnx_file import Graph, Node, Port
 
 SHARED = 4 << 20  # largest size of the shared memory for a batch
@@ -55,7 +56,25 @@ with Server() as server:
     for n in sizes:
         x = rng.standard_normal((n, 2), dtype=np.float32)
         assert (ask(connection, "wide", x) == -x).all(), n
+    # Clients that leave, and deadlines that pass, while their request is on its way to the worker.
+    x = np.zeros((3000000, 2), np.float32)
+    body = json.dumps({"inputs": [{"name": "x", "shape": list(x.shape), "datatype": "FP32", "parameters": {
+        "binary_data_size": x.nbytes}}], "parameters": {"timeout": "TIMEOUT"}}).encode()
+    for i in range(24):
+        head = body.replace(b'"TIMEOUT"', str(1000 * (i % 12 + 1) if i % 2 else 0).encode())
+        connection.request("POST", "/v2/models/wide/infer", head + x.tobytes(),
+                           {"Inference-Header-Content-Length": str(len(head))})
+        if i % 2:
+            reply = connection.getresponse()
+            assert reply.status in (200, 503), (reply.status, reply.read())
+            reply.read()
+        else:
+            time.sleep(i / 2000)
+            connection.close()
+    y = rng.standard_normal((3000000, 2), dtype=np.float32)
+    assert (ask(connection, "wide", y) == -y).all()
     stop.set()
     other.join()
     assert not errors, errors
+    wait_until(lambda: b"\nweft_http_held_bytes 0\n" in server.request("GET", "/metrics", port=server.metrics)[2])
 print("sizes", sizes)
