@@ -45,10 +45,21 @@ run_tests() { # PRESET [CTEST OPTION...]
 say "packages"
 bash scripts/setup.sh
 
-build ci
 build asan
-say "check: clang"
-WEFT_JOBS=$jobs bash scripts/clang_check.sh build-ci
+
+# The release build is made and translated with clang beside the tests of the other one, of which many wait: by
+# what those leave of the CPUs.
+log=$(mktemp)
+set -m # a process group of its own, which ends with this script
+(
+    build ci
+    say "check: clang"
+    WEFT_JOBS=$jobs exec bash scripts/clang_check.sh build-ci
+) >"$log" 2>&1 &
+builder=$!
+set +m
+renice -n 19 -g "$builder" >/dev/null || true
+trap 'kill -- "-$builder" 2>/dev/null || true; rm -f "$log"' EXIT
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so do
 # lint, which reads sources, recorded numbers of code that unit tests run as well, and tests that run
@@ -59,6 +70,13 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-print_suppressions=0:suppressions=$root/tests/support/lsan.supp}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 run_tests asan --label-exclude '^(slow|bench|lint|regress|release)$'
+built=0
+wait "$builder" || built=$?
+cat "$log"
+if [ "$built" -ne 0 ]; then
+    say "FAILED: build or check of the release build"
+    exit 1
+fi
 run_tests ci ${once[@]+"${once[@]}"}
 
 if [ ${#failed[@]} -gt 0 ]; then
