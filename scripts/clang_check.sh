@@ -11,5 +11,5 @@ build=${1:?"usage: scripts/clang_check.sh BUILD_FOLDER"}
 cd "$build"
 # A line a file: its directory is the build folder for all. What only gcc knows is left out.
 jq -r '.[] | select(.file | endswith(".c")) | .command' compile_commands.json |
-    sed -E 's/^([^ ]*ccache )?[^ ]+ /clang /; s/ -Wno-maybe-uninitialized\b//; s/ -O[0-3]\b//g; s/ -o [^ ]+ -c / -S -emit-llvm -o \/dev\/null /' |
+    sed -E 's/^([^ ]*ccache )?[^ ]+ /clang /; s/ -Wno-maybe-uninitialized\b//; s/ -O[0-3]\b//g; s/ -o [^ ]+ -c / -c -emit-llvm -o \/dev\/null /' |
     sort -u | xargs -d '\n' -P "${WEFT_JOBS:-$(nproc)}" -n 1 sh -c

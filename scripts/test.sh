@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every test of Weft: installs what is missing, builds with gcc (warnings are errors) and with gcc
-# under AddressSanitizer and UndefinedBehaviorSanitizer, translates all sources with clang (warnings
-# are errors), then runs the tests. WEFT_JOBS: how many at a time (default: one per CPU).
+# Every test of Weft: installs what is missing, builds with gcc under AddressSanitizer and
+# UndefinedBehaviorSanitizer and runs those tests; beside them builds with gcc (warnings are errors) and
+# translates all sources with clang (warnings are errors); then runs the tests of that build. WEFT_JOBS: how many at a time (default: one per CPU).
 #
 #   scripts/test.sh          what says the same of both builds runs in one of them
 #   scripts/test.sh --all    both builds run all of theirs: about three minutes longer on two CPUs
