@@ -1,6 +1,7 @@
 /* What texts of the site must look like: addresses of nodes and of a front, options of jobs. */
 #include "scheduler/export/export_int.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -39,12 +40,28 @@ static bool next_line(const export_ctx *ctx, const char **at, const char *word[3
     return true;
 }
 
+bool weft_export__is_ip(const char *text)
+{
+    unsigned char at[sizeof(struct in6_addr)];
+    return inet_pton(AF_INET, text, at) == 1 || inet_pton(AF_INET6, text, at) == 1;
+}
+
+/* Letters, digits and -_. with some that are no digits, which would be an address. */
+bool weft_export__is_host_name(const char *text)
+{
+    return weft_export__is_plain(text, WEFT_EXPORT_ADDRESS_MAX) && !strpbrk(text, "/@:") &&
+           text[strspn(text, "0123456789.")];
+}
+
 /* A name, or an address of IPv4 or IPv6, without a port. */
 static bool is_address(const char *text)
 {
-    const char *colon = strchr(text, ':');
-    return weft_export__is_plain(text, WEFT_EXPORT_ADDRESS_MAX) && !strpbrk(text, "/@") &&
-           (!colon || strchr(colon + 1, ':'));
+    return weft_export__is_host_name(text) || weft_export__is_ip(text);
+}
+
+const char *weft_export__host_of(weft_arena *arena, const char *address)
+{
+    return strchr(address, ':') ? weft_arena_printf(arena, "[%s]", address) : address;
 }
 
 static weft_err take_line(export_ctx *ctx, const char *const word[3], uint32_t n, uint32_t line)
@@ -111,13 +128,37 @@ weft_err weft_export__check_distinct(const export_ctx *ctx)
 
 /* -- Front ------------------------------------------------------------------------------------ */
 
+weft_err weft_export__check_ips(const export_ctx *ctx)
+{
+    if (strcmp(ctx->front_host, "*") != 0 && !weft_export__is_ip(ctx->front_host))
+        return weft_export__fail(ctx, "bind", "must begin with an IP address, not",
+                                 ctx->front_host);
+    for (uint32_t i = 0; i < ctx->n_node; i++)
+        if (!weft_export__is_ip(ctx->node[i].address))
+            return weft_diag_error(ctx->diag, WEFT_ERR_INPUT,
+                                   (weft_where){.file = ctx->o.nodes_path},
+                                   "node '%s' needs an IP address: the endpoints of this front are "
+                                   "not looked up by name (--nodes)",
+                                   ctx->node[i].name);
+    return WEFT_ERR_OK;
+}
+
+/* Of a path, for HAProxy's own name while it starts; socat ends one at a colon. */
+enum { SOCKET_MAX = 97 };
+
 weft_err weft_export__check_front(export_ctx *ctx)
 {
     const char *bind = ctx->o.bind, *colon = strrchr(bind, ':');
     uint32_t port = 0;
     bool good = colon && colon > bind && colon[1];
-    for (const char *c = bind; good && c < colon; c++)
-        good = isalnum((unsigned char)*c) || strchr("-.:*[]", *c);
+    ctx->front_host = good ? weft_arena_strndup(ctx->arena, bind, (size_t)(colon - bind)) : "";
+    size_t len = strlen(ctx->front_host);
+    if (len > 2 && bind[0] == '[' && colon[-1] == ']') {
+        ctx->front_host = weft_arena_strndup(ctx->arena, bind + 1, len - 2);
+        good = strchr(ctx->front_host, ':') && weft_export__is_ip(ctx->front_host);
+    } else {
+        good = good && (strcmp(ctx->front_host, "*") == 0 || is_address(ctx->front_host));
+    }
     for (const char *c = colon ? colon + 1 : ""; good && *c; c++) {
         good = isdigit((unsigned char)*c) && port < 10000;
         port = 10 * port + (uint32_t)(*c - '0');
@@ -126,6 +167,9 @@ weft_err weft_export__check_front(export_ctx *ctx)
         return weft_export__fail(ctx, "bind", "must be ADDRESS:PORT, with a port up to 65533, not",
                                  bind);
     ctx->front_port = port;
+    if (strlen(ctx->o.socket) > SOCKET_MAX || strchr(ctx->o.socket, ':'))
+        return weft_export__fail(ctx, "socket", "must be at most 97 bytes without a colon, not",
+                                 ctx->o.socket);
     if (ctx->o.buffer_bytes < 16 << 10 || ctx->o.buffer_bytes > 64 << 20)
         return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = "buffer"},
                                "must be from 16 KiB to 64 MiB, not %llu bytes",

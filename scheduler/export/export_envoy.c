@@ -65,12 +65,8 @@ static const char name_model[] =
 
 static const char *front_address(const front *f)
 {
-    const char *bind = f->ctx->o.bind, *colon = strrchr(bind, ':');
-    int len = (int)(colon - bind);
-    if (len == 1 && bind[0] == '*')
-        return "0.0.0.0";
-    bool quoted = len > 2 && bind[0] == '['; /* IPv6 */
-    return weft_arena_printf(f->ctx->arena, "%.*s", quoted ? len - 2 : len, bind + quoted);
+    const char *host = f->ctx->front_host;
+    return strcmp(host, "*") == 0 ? "0.0.0.0" : host;
 }
 
 static void open_listener(front *f, const char *name, uint32_t offset, const char *codec)
@@ -245,7 +241,7 @@ static void write_endpoints(front *f, const char *cluster, const export_share *s
         weft_buf_printf(
             &out,
             "          - load_balancing_weight: %u\n"
-            "            endpoint: {hostname: %s, address: {socket_address: {address: \"%s\", "
+            "            endpoint: {hostname: \"%s\", address: {socket_address: {address: \"%s\", "
             "port_value: %u}}, health_check_config: {port_value: %u}}\n",
             share ? share[i].weight : 1, w->name, f->ctx->node[w->node].address,
             grpc ? w->port + 1 : w->port, w->port);
@@ -340,7 +336,7 @@ static void write_cluster(front *f, const char *name, const char *check, const e
 static const char bootstrap[] =
     "# Made by `weft export`: a front of the plan's workers. See docs/export.md.\n"
     "# envoy -c %s/envoy.yaml\n"
-    "node: {id: %s, cluster: %s}\n"
+    "node: {id: \"%s\", cluster: \"%s\"}\n"
     "admin: {address: {socket_address: {address: 127.0.0.1, port_value: %u}}}\n"
     "dynamic_resources:\n"
     "  cds_config: {resource_api_version: V3, path_config_source: {path: \"%s/clusters.yaml\"}}\n"
@@ -349,6 +345,7 @@ static const char bootstrap[] =
 weft_err weft_export__envoy(export_ctx *ctx)
 {
     WEFT_TRY(weft_export__check_distinct(ctx));
+    WEFT_TRY(weft_export__check_ips(ctx));
     front f = {.ctx = ctx,
                .route = weft_export__routes(ctx),
                .check_ms = ctx->o.worker_tls ? 3000 : CHECK_MS};

@@ -83,6 +83,8 @@ static void write_global(front *f)
                     "    http-reuse always\n"
                     "    balance %s\n"
                     "    option httpchk\n"
+                    "    default-server init-addr last,libc,none # a name that is unknown ends "
+                    "nothing\n"
                     "    http-error status 503 content-type application/json string "
                     "'{\"error\":\"no worker can answer\"}'\n",
                     o->socket, (unsigned long long)o->buffer_bytes, f->patience.connect_ms,
@@ -92,9 +94,8 @@ static void write_global(front *f)
 static void write_bind(front *f, uint32_t offset, const char *options, const char *tls_options)
 {
     const weft_export_options *o = &f->ctx->o;
-    const char *colon = strrchr(o->bind, ':');
-    weft_buf_printf(&f->conf, "    bind %.*s:%u", (int)(colon - o->bind), o->bind,
-                    f->ctx->front_port + offset);
+    const char *host = weft_export__host_of(f->ctx->arena, f->ctx->front_host);
+    weft_buf_printf(&f->conf, "    bind %s:%u", host, f->ctx->front_port + offset);
     if (o->front_tls)
         weft_buf_printf(&f->conf, " ssl crt %s %s\n", o->front_tls, tls_options);
     else
@@ -137,14 +138,13 @@ static void write_grpc(front *f)
 
 static void write_metrics(front *f)
 {
-    const weft_export_options *o = &f->ctx->o;
-    const char *colon = strrchr(o->bind, ':');
     weft_buf_printf(&f->conf,
                     "\nfrontend metrics\n"
-                    "    bind %.*s:%u\n"
+                    "    bind %s:%u\n"
                     "    http-request use-service prometheus-exporter if { path /metrics }\n"
                     "    http-request return status 404\n",
-                    (int)(colon - o->bind), o->bind, f->ctx->front_port + 2);
+                    weft_export__host_of(f->ctx->arena, f->ctx->front_host),
+                    f->ctx->front_port + 2);
 }
 
 /* Towards a worker. Its certificate is verified, for one name that those of all workers have: they

@@ -11,7 +11,8 @@
 #include <yaml.h>
 
 enum { WEFT_EXPORT_NAME_MAX = 32, WEFT_EXPORT_LABEL_MAX = 63, WEFT_EXPORT_ADDRESS_MAX = 253 };
-enum { WEFT_EXPORT_GPU_CPUS = 2 }; /* CPUs that a GPU's worker asks for */
+enum { WEFT_EXPORT_MODEL_LABEL_MAX = 40 }; /* of the key of a label */
+enum { WEFT_EXPORT_GPU_CPUS = 2 };         /* CPUs that a GPU's worker asks for */
 
 /* A process of `weft serve`: it serves all slices of a CPU, or one slice of a GPU. */
 typedef struct export_worker {
@@ -55,8 +56,9 @@ typedef struct export_ctx {
     weft_export_options o; /* without NULL or 0: defaults are filled in */
     weft_arena *arena;
     weft_diag *diag;
-    uint32_t front_port;   /* HTTP port of o.bind */
-    export_worker *worker; /* sorted by node */
+    const char *front_host; /* of o.bind, without brackets; "*": all addresses */
+    uint32_t front_port;    /* HTTP port of o.bind */
+    export_worker *worker;  /* sorted by node */
     uint32_t n_worker;
     export_node *node;
     uint32_t n_node;
@@ -74,6 +76,9 @@ typedef struct export_ctx {
 /* Fills in the defaults of the options, and makes workers, nodes, groups and the list of models
  * from the plan. INPUT: the options or the plan cannot be exported. */
 weft_err weft_export__prepare(export_ctx *ctx);
+/* The least index of a GPU of a node that is at least `from`; UINT32_MAX: none. A plan that says
+ * where its devices are may leave some out. */
+uint32_t weft_export__next_gpu(const export_ctx *ctx, const export_node *node, uint32_t from);
 /* Whether two workers do the same: equal models, batches and processes on the same kind of slice.
  */
 bool weft_export__same_work(const export_worker *a, const export_worker *b);
@@ -85,6 +90,8 @@ bool weft_export__is_plain(const char *text, size_t max);
 /* An error about `item`: TEXT 'VALUE'. */
 weft_err weft_export__fail(const export_ctx *ctx, const char *item, const char *text,
                            const char *value);
+bool weft_export__is_ip(const char *text);
+bool weft_export__is_host_name(const char *text);
 /* The addresses of all nodes, from o.nodes. INPUT: a line is wrong, or a node is missing. */
 weft_err weft_export__find_addresses(export_ctx *ctx);
 /* The address of a node, which the plan need not have: of o.nodes, else its name. */
@@ -92,6 +99,10 @@ const char *weft_export__address_of(const export_ctx *ctx, const char *node);
 /* INPUT: two nodes have one address, on which the ports of their workers are the same. */
 weft_err weft_export__check_distinct(const export_ctx *ctx);
 weft_err weft_export__check_front(export_ctx *ctx);
+/* INPUT: a node or the front has a name in place of an address of IPv4 or IPv6. */
+weft_err weft_export__check_ips(const export_ctx *ctx);
+/* An address of IPv6 in brackets, others as they are. */
+const char *weft_export__host_of(weft_arena *arena, const char *address);
 weft_err weft_export__check_sbatch(const export_ctx *ctx);
 
 /* -- Routes of a front (export_routes.c) ------------------------------------------------------ */

@@ -802,12 +802,37 @@ static weft_err add_kserve(export_ctx *ctx)
     return add_kustomization(ctx, "kserve/", files, 3);
 }
 
+/* Whether path is in the folder, or is it. */
+static bool is_below(const char *path, const char *folder)
+{
+    size_t len = strlen(folder);
+    return strncmp(path, folder, len) == 0 && (path[len] == '/' || !path[len]);
+}
+
+/* The volume of the bundle hides what the image has in its folder. */
+static weft_err check_bundle(const export_ctx *ctx)
+{
+    const char *folder = weft_export__bundle_folder(ctx);
+    const char *const hidden[] = {ctx->o.weft, plan_folder, "/var/tmp", "/proc", "/sys", "/dev"};
+    if (strchr(folder, ':'))
+        return weft_export__fail(ctx, "bundle",
+                                 "a volume is mounted at no path with a colon:", ctx->o.bundle);
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+        if (is_below(hidden[i], folder))
+            return weft_diag_error(ctx->diag, WEFT_ERR_INPUT, (weft_where){.item = "bundle"},
+                                   "its folder is mounted, and would hide %s of the container: "
+                                   "'%.128s'",
+                                   hidden[i], ctx->o.bundle);
+    return WEFT_ERR_OK;
+}
+
 weft_err weft_export__kubernetes(export_ctx *ctx)
 {
     static const char *const top[] = {"device-plugin"};
     static const char *const plugin[] = {"../base", "../services", "deployments.yaml"};
     static const char *const dra[] = {"../base", "../services", "deployments.yaml", "claims.yaml"};
     bool claims = false;
+    WEFT_TRY(check_bundle(ctx));
     if (ctx->o.store && ctx->o.store[0] == '/')
         return weft_export__fail(ctx, "store", "of pods must be a URL, not", ctx->o.store);
     for (uint32_t i = 0; i < ctx->n_group; i++)

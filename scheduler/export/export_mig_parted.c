@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define next weft_export__next_gpu
+
 /* Writes the number of instances of a GPU by profile, in the order of the device table. */
 static void write_instances(weft_export_yaml *y, const export_ctx *ctx, const export_node *node,
                             uint32_t gpu)
@@ -46,12 +48,12 @@ static void write_gpu(weft_export_yaml *y, const export_ctx *ctx, const export_n
                       uint32_t gpu)
 {
     bool mig = node->kind == WEFT_SLICE_MIG;
-    for (uint32_t k = 0; k < gpu; k++)
+    for (uint32_t k = next(ctx, node, 0); k < gpu; k = next(ctx, node, k + 1))
         if (!mig || same_instances(ctx, node, k, gpu))
             return;
     weft_export_yaml__map(y);
     weft_export_yaml__open_seq(y, "devices");
-    for (uint32_t k = gpu; k < node->n_gpu; k++)
+    for (uint32_t k = gpu; k != UINT32_MAX; k = next(ctx, node, k + 1))
         if (!mig || same_instances(ctx, node, gpu, k))
             weft_export_yaml__number(y, k);
     weft_export_yaml__end_seq(y);
@@ -80,7 +82,7 @@ weft_err weft_export__mig_parted(export_ctx *ctx)
             continue;
         any = true;
         weft_export_yaml__open_seq(&y, node->name);
-        for (uint32_t gpu = 0; gpu < node->n_gpu; gpu++)
+        for (uint32_t gpu = next(ctx, node, 0); gpu != UINT32_MAX; gpu = next(ctx, node, gpu + 1))
             write_gpu(&y, ctx, node, gpu);
         weft_export_yaml__end_seq(&y);
     }

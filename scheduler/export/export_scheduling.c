@@ -9,14 +9,10 @@
 
 #include <string.h>
 
-static const char *model_label(const export_ctx *ctx, const char *model)
-{
-    return weft_export__label(ctx->arena, model, 40);
-}
-
 const char *weft_export__model_key(const export_ctx *ctx, const char *model)
 {
-    return weft_arena_printf(ctx->arena, "model.weft/%s", model_label(ctx, model));
+    return weft_arena_printf(ctx->arena, "model.weft/%s",
+                             weft_export__label(ctx->arena, model, WEFT_EXPORT_MODEL_LABEL_MAX));
 }
 
 /* Whether two groups, whose models are sorted, have one in common. */

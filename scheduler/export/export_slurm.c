@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define next_gpu weft_export__next_gpu
+
 /* -- What a job asks for, and its node has ---------------------------------------------------- */
 
 static uint32_t cpus_of(const export_worker *w)
@@ -44,19 +46,11 @@ static bool is_first(const export_ctx *ctx, const export_node *node, uint32_t i)
     return true;
 }
 
-static void write_node(const export_ctx *ctx, const export_node *node, weft_buf *conf,
+/* The gres of a node; `sep` begins the first of them. */
+static void write_gres(const export_ctx *ctx, const export_node *node, weft_buf *conf,
                        weft_buf *gres)
 {
-    const char *sep = " Gres=";
-    uint32_t cpus = 0;
-    uint64_t memory_mib = 0;
-    for (uint32_t i = node->first; i < node->first + node->n; i++) {
-        cpus += cpus_of(&ctx->worker[i]);
-        memory_mib += weft_export__request_mib(&ctx->worker[i]);
-    }
-    weft_buf_printf(conf, "NodeName=%s CPUs=%u", node->name, cpus);
-    if (memory_mib)
-        weft_buf_printf(conf, " RealMemory=%llu", (unsigned long long)memory_mib);
+    const char *sep = " Gres=", *name = node->address;
     if (node->kind == WEFT_SLICE_MIG)
         for (uint32_t i = node->first; i < node->first + node->n; i++) {
             const char *slice = ctx->worker[i].slice;
@@ -64,22 +58,72 @@ static void write_node(const export_ctx *ctx, const export_node *node, weft_buf 
                 continue;
             uint32_t n = count_slices(ctx, node, slice);
             weft_buf_printf(conf, "%smig:%s:%u", sep, slice, n);
-            weft_buf_printf(gres, "NodeName=%s Name=mig Type=%s Count=%u\n", node->name, slice, n);
+            weft_buf_printf(gres, "NodeName=%s Name=mig Type=%s Count=%u\n", name, slice, n);
             sep = ",";
         }
     if (node->kind == WEFT_SLICE_WHOLE || node->kind == WEFT_SLICE_MPS) {
         weft_buf_printf(conf, "%sgpu:%s:%u", sep, node->type, node->n_gpu);
-        for (uint32_t k = 0; k < node->n_gpu; k++)
-            weft_buf_printf(gres, "NodeName=%s Name=gpu Type=%s File=/dev/nvidia%u\n", node->name,
+        for (uint32_t k = next_gpu(ctx, node, 0); k != UINT32_MAX; k = next_gpu(ctx, node, k + 1))
+            weft_buf_printf(gres, "NodeName=%s Name=gpu Type=%s File=/dev/nvidia%u\n", name,
                             node->type, k);
     }
     if (node->kind == WEFT_SLICE_MPS) {
         weft_buf_printf(conf, ",mps:%u", 100 * node->n_gpu);
-        for (uint32_t k = 0; k < node->n_gpu; k++)
-            weft_buf_printf(gres, "NodeName=%s Name=mps Count=100 File=/dev/nvidia%u\n", node->name,
-                            k);
+        for (uint32_t k = next_gpu(ctx, node, 0); k != UINT32_MAX; k = next_gpu(ctx, node, k + 1))
+            weft_buf_printf(gres, "NodeName=%s Name=mps Count=100 File=/dev/nvidia%u\n", name, k);
     }
+}
+
+/* The first node of the plan with the address of the i-th. */
+static uint32_t first_at(const export_ctx *ctx, uint32_t i)
+{
+    uint32_t k = 0;
+    while (strcmp(ctx->node[k].address, ctx->node[i].address) != 0)
+        k++;
+    return k;
+}
+
+/* The node of Slurm that the i-th node of the plan is, with all others of the plan that it is. */
+static void write_node(const export_ctx *ctx, uint32_t i, weft_buf *conf, weft_buf *gres)
+{
+    const char *name = ctx->node[i].address;
+    uint32_t cpus = 0;
+    uint64_t memory_mib = 0;
+    if (first_at(ctx, i) != i)
+        return;
+    for (uint32_t w = 0; w < ctx->n_worker; w++) {
+        const export_worker *worker = &ctx->worker[w];
+        if (strcmp(ctx->node[worker->node].address, name) != 0)
+            continue;
+        cpus += cpus_of(worker);
+        memory_mib += weft_export__request_mib(worker);
+    }
+    weft_buf_printf(conf, "NodeName=%s CPUs=%u", name, cpus);
+    if (memory_mib)
+        weft_buf_printf(conf, " RealMemory=%llu", (unsigned long long)memory_mib);
+    for (uint32_t k = i; k < ctx->n_node; k++)
+        if (strcmp(ctx->node[k].address, name) == 0)
+            write_gres(ctx, &ctx->node[k], conf, gres);
     weft_buf_puts(conf, " State=UNKNOWN\n");
+}
+
+/* Names of Slurm's nodes; GPUs are numbered on each node of the plan. */
+static weft_err check_nodes(const export_ctx *ctx)
+{
+    for (uint32_t i = 0; i < ctx->n_node; i++) {
+        const export_node *node = &ctx->node[i];
+        if (!weft_export__is_host_name(node->address))
+            return weft_export__fail(ctx, node->name,
+                                     "is no name of a node of Slurm:", node->address);
+        for (uint32_t k = 0; k < i && node->kind != WEFT_SLICE_CORES; k++)
+            if (ctx->node[k].kind != WEFT_SLICE_CORES &&
+                strcmp(ctx->node[k].address, node->address) == 0)
+                return weft_diag_error(ctx->diag, WEFT_ERR_INPUT,
+                                       (weft_where){.file = ctx->o.nodes_path},
+                                       "nodes '%s' and '%s', both with GPUs, have one name",
+                                       ctx->node[k].name, node->name);
+    }
+    return WEFT_ERR_OK;
 }
 
 /* -- Jobs ------------------------------------------------------------------------------------- */
@@ -151,6 +195,7 @@ static void write_job(export_ctx *ctx, const export_worker *w)
 weft_err weft_export__slurm(export_ctx *ctx)
 {
     weft_buf conf = {0}, gres = {0};
+    WEFT_TRY(check_nodes(ctx));
     weft_buf_puts(
         &conf,
         "# The nodes as the plan needs them, for a slurm.conf that does not have them yet.\n"
@@ -159,7 +204,7 @@ weft_err weft_export__slurm(export_ctx *ctx)
     weft_buf_puts(&gres,
                   "# MIG instances are counted; jobs take theirs from devices/WORKER.env.\n");
     for (uint32_t i = 0; i < ctx->n_node; i++) {
-        write_node(ctx, &ctx->node[i], &conf, &gres);
+        write_node(ctx, i, &conf, &gres);
         weft_export__add_devices(ctx, &ctx->node[i],
                                  weft_arena_printf(ctx->arena, "%s-devices.sh", ctx->node[i].name));
     }

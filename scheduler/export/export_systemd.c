@@ -222,8 +222,20 @@ static void write_target(export_ctx *ctx, const export_node *node)
     weft_buf_finish(&buf);
 }
 
+/* A worker has a /tmp and a /var/tmp of its own. */
+static void warn_of_temporary(const export_ctx *ctx)
+{
+    const char *const paths[] = {ctx->o.bundle, ctx->o.weft, ctx->o.config};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (strncmp(paths[i], "/tmp/", 5) == 0 || strncmp(paths[i], "/var/tmp/", 9) == 0)
+            weft_diag_warn(
+                ctx->diag, (weft_where){.item = paths[i]},
+                "services do not see it, as they have a /tmp and a /var/tmp of their own");
+}
+
 weft_err weft_export__systemd(export_ctx *ctx)
 {
+    warn_of_temporary(ctx);
     WEFT_TRY(weft_export__check_distinct(ctx));
     for (uint32_t i = 0; i < ctx->n_node; i++) {
         const export_node *node = &ctx->node[i];

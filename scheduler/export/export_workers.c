@@ -108,8 +108,8 @@ static weft_err check_options(export_ctx *ctx)
             return weft_export__fail(ctx, paths[i][0],
                                      "must be an absolute path of letters, digits and -_./:@, not",
                                      paths[i][1]);
-    if (strrchr(o->bundle, '/') == o->bundle)
-        return weft_export__fail(ctx, "bundle", "must be in a folder, not", o->bundle);
+    if (strrchr(o->bundle, '/') == o->bundle || o->bundle[strlen(o->bundle) - 1] == '/')
+        return weft_export__fail(ctx, "bundle", "must be a file in a folder, not", o->bundle);
     if (!weft_export__is_plain(o->image, 256) || o->image[0] == '/')
         return weft_export__fail(ctx, "image", "is not the name of an image:", o->image);
     if ((o->claim && !is_label(o->claim, WEFT_EXPORT_LABEL_MAX)) ||
@@ -139,7 +139,8 @@ static weft_err read_slice(export_ctx *ctx, const weft_placement *p, export_work
     w->slice = p->slice;
     w->mig_start = p->mig_start;
     w->kind = WEFT_SLICE_WHOLE;
-    if (!weft_export__is_plain(p->type, WEFT_DEVICE_NAME_MAX) ||
+    if (!weft_export__is_plain(p->type, WEFT_EXPORT_LABEL_MAX) || strpbrk(p->type, "/:@") ||
+        !isalnum((unsigned char)p->type[strlen(p->type) - 1]) ||
         strlen(p->slice) >= WEFT_SLICE_NAME_MAX)
         return weft_export__fail(ctx, p->model,
                                  "its device type or slice cannot be exported:", p->type);
@@ -336,6 +337,15 @@ static weft_err make_nodes(export_ctx *ctx)
     return WEFT_ERR_OK;
 }
 
+uint32_t weft_export__next_gpu(const export_ctx *ctx, const export_node *node, uint32_t from)
+{
+    uint32_t next = UINT32_MAX;
+    for (uint32_t i = node->first; i < node->first + node->n; i++)
+        if (ctx->worker[i].gpu >= from && ctx->worker[i].gpu < next)
+            next = ctx->worker[i].gpu;
+    return next;
+}
+
 /* -- Groups ----------------------------------------------------------------------------------- */
 
 bool weft_export__same_work(const export_worker *a, const export_worker *b)
@@ -414,6 +424,23 @@ static size_t list_models(const weft_placement *const *at, size_t n, weft_arena 
             name[kept++] = name[i];
     *out = name;
     return kept;
+}
+
+/* Names that differ in letters which labels do not have get a hash, which another name may have. */
+static weft_err check_labels(const export_ctx *ctx)
+{
+    weft_map *taken = weft_map_create(ctx->arena);
+    for (uint32_t i = 0; i < ctx->n_model; i++) {
+        const char *label =
+            weft_export__label(ctx->arena, ctx->model[i], WEFT_EXPORT_MODEL_LABEL_MAX);
+        uint64_t key = weft_hash64(label, strlen(label), 0), other;
+        if (weft_map_get(taken, key, &other))
+            return weft_diag_error(ctx->diag, WEFT_ERR_INPUT,
+                                   (weft_where){.item = ctx->model[other]},
+                                   "has the label '%s', as has model '%s'", label, ctx->model[i]);
+        weft_map_put(taken, key, i);
+    }
+    return WEFT_ERR_OK;
 }
 
 static void list_all_models(export_ctx *ctx)
@@ -512,6 +539,7 @@ weft_err weft_export__prepare(export_ctx *ctx)
                 ctx, NULL, "there are not enough ports for the workers of node", ctx->node[i].name);
     WEFT_TRY(make_groups(ctx));
     list_all_models(ctx);
+    WEFT_TRY(check_labels(ctx));
     for (uint32_t i = 0; i < ctx->n_worker; i++)
         WEFT_TRY(write_part(ctx, &ctx->worker[i]));
     return WEFT_ERR_OK;

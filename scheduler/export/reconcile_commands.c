@@ -109,9 +109,7 @@ static void begin_systemd(writer *w)
             if (weft_map_get(seen, key, &(uint64_t){0}))
                 continue;
             weft_map_put(seen, key, 1);
-            const char *host = strchr(address, ':')
-                                   ? weft_arena_printf(w->c->arena, "[%s]", address)
-                                   : address; /* IPv6, for scp */
+            const char *host = weft_export__host_of(w->c->arena, address);
             const char *config = w->c->to->o.config;
             weft_buf_printf(&w->buf,
                             "ssh root@%s mkdir -p %s/plans\n"
@@ -119,7 +117,7 @@ static void begin_systemd(writer *w)
                             "root@%s:/etc/systemd/system/\n"
                             "scp -q \"$here/systemd/%s\"/plans/*.json root@%s:%s/plans/\n"
                             "systemctl --host=root@%s daemon-reload\n",
-                            address, config, node, node, host, node, host, config, address);
+                            address, config, node, node, host, node, host, config, host);
         }
 }
 
@@ -128,7 +126,8 @@ static void call_systemd(writer *w, const char *verb, const weft_reconcile_worke
 {
     for (uint32_t i = 0; i < n; i++)
         weft_buf_printf(&w->buf, "systemctl --host=root@%s %s %s.service\n",
-                        address_of(w, worker[i].node), verb, worker[i].name);
+                        weft_export__host_of(w->c->arena, address_of(w, worker[i].node)), verb,
+                        worker[i].name);
 }
 
 /* Writes which MIG instances the workers that start have; one that is not known has no file, which

@@ -2,7 +2,18 @@
 # plan's rates, and what is refused. conform/serve/serve_envoy runs it.
 . "$WEFT_SOURCE_DIR/tests/support/export_plan.sh"
 find_python yaml
-expect 0 "$WEFT" export plan.json --to envoy -o front --config /etc/envoy
+# Envoy looks up no names of endpoints: addresses are a must.
+expect 1 "$WEFT" export plan.json --to envoy -o bad --config /etc/envoy
+has err "needs an IP address"
+expect 0 "$WEFT" export plan.json --to systemd -o units
+nodes() { (cd units && ls) | awk -v net="$1" '{ print $1, net NR }'; }
+nodes fd00::1 >nodes
+expect 1 "$WEFT" export plan.json --to envoy -o bad --nodes nodes --bind front.example:80
+has err "must begin with an IP address"
+expect 0 "$WEFT" export plan.json --to envoy -o front --config /etc/envoy --nodes nodes
+has front/endpoints/workers.yaml 'address: "fd00::11"'
+nodes 10.0.0. >nodes
+expect 0 "$WEFT" export plan.json --to envoy -o front --config /etc/envoy --nodes nodes
 check() {
     "$python" - front "$@" <<'PY' || die "the configuration is wrong"
 import glob, json, os, sys, yaml
@@ -37,7 +48,7 @@ print(len(clusters), "clusters")
 PY
 }
 check
-expect 0 "$WEFT" export plan.json --to envoy -o front --config /etc/envoy --front-tls /etc/front.pem --worker-tls /etc/tls \
+expect 0 "$WEFT" export plan.json --to envoy -o front --config /etc/envoy --nodes nodes --front-tls /etc/front.pem --worker-tls /etc/tls \
     --bind '[::1]:9000' --balance least --buffer 1MiB
 check tls
 has front/listeners.yaml 'address: "::1", port_value: 9001'

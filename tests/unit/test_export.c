@@ -131,7 +131,6 @@ static void test_export__order_of_placements_does_not_show(void **state)
 {
     weft_placement p[PLACED], q[PLACED];
     weft_plan plan, other;
-    const weft_export_options options = {0};
     (void)state;
     make_plan(p, &plan);
     make_plan(q, &other);
@@ -141,6 +140,11 @@ static void test_export__order_of_placements_does_not_show(void **state)
         const weft_export_file *a, *b;
         size_t n, m;
         const weft_exporter *e = weft_exporter_at(i);
+        bool addresses = strcmp(e->name, "envoy") == 0; /* looks nothing up by name */
+        const weft_export_options options = {
+            .nodes = addresses ? "weft-a100-80-0 10.0.0.1\nweft-cpu-0 10.0.0.2\n"
+                                 "weft-h100-0 10.0.0.3\nweft-v100-0 fd00::4\n"
+                               : NULL};
         assert_int_equal(e->run(&plan, &options, arena, diag, &a, &n), WEFT_ERR_OK);
         assert_int_equal(e->run(&other, &options, arena, diag, &b, &m), WEFT_ERR_OK);
         assert_int_equal(n, m);
@@ -223,6 +227,11 @@ static void test_export__refuses_what_is_unsafe(void **state)
         {.bundle = "/srv/$(x).weft"},
         {.bundle = "/srv/a\nb.weft"},
         {.bundle = "/top.weft"},
+        {.bundle = "/srv/weft/"},
+        {.socket = "/run/a:b"},
+        {.bind = "[::1:80"},
+        {.bind = "a/b:80"},
+        {.bind = "1.2.3:80"},
         {.weft = "/bin/we\"ft"},
         {.config = "/etc/%i"},
         {.image = "a b"},
@@ -248,6 +257,7 @@ static void test_export__refuses_what_is_unsafe(void **state)
         const char *type, *slice, *model;
         int32_t start;
     } bad[] = {{"h100", "9g.1gb", "a", 0}, {"h100", "half", "a", -1}, {"h 100", "", "a", -1},
+               {"h100:1", "", "a", -1},    {"h/100", "", "a", -1},    {"h100-", "", "a", -1},
                {"h100", "", "../a", -1},   {"cpu", "0core", "a", -1}, {"h100", "140%", "a", -1}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         weft_placement one = p[0];
