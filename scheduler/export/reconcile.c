@@ -109,13 +109,21 @@ weft_err weft_reconcile(const weft_plan *from, const weft_plan *to,
     of_old.demands = options->from_demands ? options->from_demands : of_old.demands;
     WEFT_TRY(prepare(from, &of_old, arena, diag, &old));
     WEFT_TRY(prepare(to, &options->how, arena, diag, &new));
+    c.from = old;
+    c.to = new;
+    c.restarts = options->roll && !weft_change__counts(options->engine);
+    uint32_t *match = weft_change__match(&c);
+    c.match = match;
+    const weft_plan *other = c.restarts ? NULL : weft_change__exchange(&c, match);
+    if (other) {
+        to = other;
+        WEFT_TRY(prepare(to, &options->how, arena, diag, &new));
+        c.to = new;
+    }
     weft_plan *located = weft_arena_array(arena, 1, sizeof *located);
     *located = *to;
     located->at = weft_arena_array(arena, to->n + 1, sizeof *located->at);
     memcpy(located->at, to->at, to->n * sizeof *to->at);
-    c.from = old;
-    c.to = new;
-    c.restarts = options->roll && !weft_change__counts(options->engine);
     WEFT_TRY(check_lost(&c));
     WEFT_TRY(fill_change(&c, from, to, located->at, &r));
     WEFT_TRY(check_running(&c));

@@ -1,6 +1,7 @@
-/* What the files of reconciliation share: the workers of two plans on the devices that both have
- * (reconcile_units.c), the order in which they change (reconcile_order.c), and the commands that do
- * it (reconcile_commands.c). */
+/* What the files of reconciliation share: which devices of two plans are the same
+ * (reconcile_match.c), workers that change places for it (reconcile_exchange.c), the workers of
+ * both plans on these devices (reconcile_units.c), the order in which they change
+ * (reconcile_order.c), and the commands that do it (reconcile_commands.c). */
 #ifndef WEFT_SCHEDULER_EXPORT_RECONCILE_INT_H
 #define WEFT_SCHEDULER_EXPORT_RECONCILE_INT_H
 
@@ -25,6 +26,7 @@ typedef struct change_unit {
     uint32_t mig_mask;
     uint32_t copy_of; /* UINT32_MAX: it is no copy */
     bool stays;       /* it is in the new plan, and has its bundle */
+    bool copied;      /* it has or had a copy */
     change_state state;
 } change_unit;
 
@@ -55,7 +57,8 @@ typedef struct change {
     weft_arena *arena;
     weft_diag *diag;
     const export_ctx *from, *to;
-    bool restarts; /* with the bundle of a new plan, all workers are others */
+    const uint32_t *match; /* of weft_change__match */
+    bool restarts;         /* with the bundle of a new plan, all workers are others */
     const char **model;
     uint32_t n_model;
     double *capacity, *needed; /* by model: of what runs; what it must not fall below */
@@ -71,11 +74,34 @@ typedef struct change {
 /* By worker of the new plan: a worker of the old one on the device that its device is; UINT32_MAX:
  * on none (reconcile_match.c). */
 uint32_t *weft_change__match(const change *c);
+/* The new plan with workers exchanged between equal slices, so that more of them stay; its workers
+ * have other models, and are as many in the same order. Adds to `match` what they have in common.
+ * NULL: nothing is exchanged. */
+const weft_plan *weft_change__exchange(const change *c, uint32_t *match);
 
 /* Fills everything up to `spare` from both plans. `located`: the placements of the new plan, which
  * get their locations; *out_least: workers that start at least. INFEASIBLE: the new plan has more
  * devices than there are. */
 weft_err weft_change__begin(change *c, weft_placement *located, uint32_t *out_least);
+
+/* What the MPS shares of a device occupy together. */
+typedef struct change_shares {
+    uint64_t percent, clients, mem_bytes;
+} change_shares;
+
+void weft_change__add_shares(change_shares *sum, const export_worker *w);
+/* Whether they fit on a device of the type, of whose memory the part `reserve` stays free. */
+bool weft_change__fit_shares(const change *c, const change_shares *sum, const char *type,
+                             double reserve);
+
+/* Workers that start at least; before the first of them has (reconcile_bound.c). */
+uint32_t weft_change__least_starts(const change *c);
+
+enum { CHANGE_ASSIGNED_MAX = 256 }; /* devices of a type; more are not assigned in O(n^3) */
+
+/* A matching of n rows and n columns with the largest sum of weights. weight[i * (n + 1) + k]: of
+ * row i and column k, both from 1. Returns the row of each column. */
+uint32_t *weft_change__assign(const int32_t *weight, uint32_t n, weft_arena *arena);
 
 /* A place on a device that no plan uses; UINT32_MAX: the fleet has no more of the type. */
 uint32_t weft_change__take_spare(change *c, const char *type, weft_fleet_slice_kind kind);

@@ -4,8 +4,9 @@
  *   1. every worker that has room starts
  *   2. workers in the way of others end, as far as no model falls below what it needs
  *   3. where neither gives room, copies of workers in the way are planned for the next stage, on a
- *      device that has room and that nothing of the new plan waits for; a copy ends when the change
- *      has no further use for it
+ *      device that has room and that nothing of the new plan waits for: of each model those for one
+ *      place, since its other workers can then follow one another. A copy ends when the change has
+ *      no further use for it
  *   4. at the end all workers end that the new plan does not have
  *
  * Room on a device: MIG instances do not overlap, shares are at most 100 % and 48 processes and fit
@@ -24,12 +25,7 @@
 
 /* -- Room -------------------------------------------------------------------------------------- */
 
-/* What the MPS shares of a device occupy together. */
-typedef struct shares {
-    uint64_t percent, clients, mem_bytes;
-} shares;
-
-static void add_shares(shares *sum, const export_worker *w)
+void weft_change__add_shares(change_shares *sum, const export_worker *w)
 {
     sum->percent += w->percent;
     sum->clients += w->clients;
@@ -37,7 +33,8 @@ static void add_shares(shares *sum, const export_worker *w)
         sum->mem_bytes += w->at[i]->mem_bytes;
 }
 
-static bool fit_shares(const change *c, const shares *sum, const char *type)
+bool weft_change__fit_shares(const change *c, const change_shares *sum, const char *type,
+                             double reserve)
 {
     const weft_fleet *fleet = c->o->problem ? c->o->problem->fleet : NULL;
     const weft_fleet_device *row = fleet ? weft_fleet__row(fleet, type) : NULL;
@@ -45,7 +42,8 @@ static bool fit_shares(const change *c, const shares *sum, const char *type)
     uint64_t mem_bytes = row ? weft_fleet__mem(row) : known ? known->mem_bytes : 0;
     if (!c->to->plan->rules.oversubscribe && sum->percent > 100)
         return false;
-    return sum->clients <= WEFT_MPS_CLIENTS_MAX && (!mem_bytes || sum->mem_bytes <= mem_bytes);
+    return sum->clients <= WEFT_MPS_CLIENTS_MAX &&
+           (!mem_bytes || (double)sum->mem_bytes <= (1 - reserve) * (double)mem_bytes);
 }
 
 /* Whether two workers can never be on one device at a time. */
@@ -61,8 +59,8 @@ static bool exclude(const change_unit *a, const change_unit *b)
  * will. */
 static bool fits(const change *c, const change_unit *u, uint32_t place, bool planned)
 {
-    shares sum = {0};
-    add_shares(&sum, u->worker);
+    change_shares sum = {0};
+    weft_change__add_shares(&sum, u->worker);
     for (uint32_t i = c->place.at[place].first; i != NONE; i = c->unit.at[i].next) {
         const change_unit *v = &c->unit.at[i];
         bool counts = v->state == CHANGE_RUNS || (planned && v->state == CHANGE_WAITS);
@@ -70,9 +68,10 @@ static bool fits(const change *c, const change_unit *u, uint32_t place, bool pla
             continue;
         if (exclude(u, v))
             return false;
-        add_shares(&sum, v->worker);
+        weft_change__add_shares(&sum, v->worker);
     }
-    return u->worker->kind != WEFT_SLICE_MPS || fit_shares(c, &sum, u->worker->type);
+    return u->worker->kind != WEFT_SLICE_MPS ||
+           weft_change__fit_shares(c, &sum, u->worker->type, 0);
 }
 
 /* -- Capacity ---------------------------------------------------------------------------------- */
@@ -171,19 +170,37 @@ static uint32_t find_copy_place(change *c, const change_unit *u)
     return place != NONE ? place : weft_change__take_spare(c, u->worker->type, u->worker->kind);
 }
 
-/* Plans copies of all units in the way of one that waits which cannot end now. */
-static bool plan_copies(change *c, uint32_t waits)
+/* Whether a copy of one of the models of a unit is planned; `mark`: now one is. */
+static bool is_covered(const change_unit *u, bool *covered, bool mark)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < u->n_part; k++) {
+        any = any || covered[u->part[k].model];
+        covered[u->part[k].model] |= mark;
+    }
+    return any;
+}
+
+/* Plans copies of all units in the way of one that waits which cannot end now. covered: models that
+ * have one for another place already, whose workers follow one another with it. */
+static bool plan_copies(change *c, uint32_t waits, bool *covered)
 {
     uint32_t place = c->unit.at[waits].place, n_before = c->n_temporary;
+    bool *here = weft_arena_array(c->arena, c->n_model + 1, sizeof *here);
     for (uint32_t i = c->place.at[place].first; i != NONE; i = c->unit.at[i].next) {
-        const change_unit *u = &c->unit.at[i];
-        if (!is_in_the_way(u, &c->unit.at[waits]) || u->copy_of != NONE || can_end(c, u))
+        change_unit *u = &c->unit.at[i];
+        if (!is_in_the_way(u, &c->unit.at[waits]) || u->copy_of != NONE || u->copied ||
+            can_end(c, u) || is_covered(u, covered, false))
             continue;
         uint32_t at = find_copy_place(c, u);
         if (at == NONE)
-            return c->n_temporary > n_before;
+            break;
+        u->copied = true;
+        is_covered(u, here, true);
         weft_change__add_copy(c, i, at);
     }
+    for (uint32_t m = 0; m < c->n_model; m++)
+        covered[m] |= here[m];
     return c->n_temporary > n_before;
 }
 
@@ -341,8 +358,10 @@ static weft_err end_some(change *c, units *stop)
     end_rest(c, stop, first != NONE);
     if (first == NONE || stop->len > 0)
         return WEFT_ERR_OK;
-    for (uint32_t i = first; i < n_unit && !planned; i++)
-        planned = c->unit.at[i].state == CHANGE_WAITS && plan_copies(c, i);
+    bool *covered = weft_arena_array(c->arena, c->n_model + 1, sizeof *covered);
+    for (uint32_t i = first; i < n_unit; i++)
+        if (c->unit.at[i].state == CHANGE_WAITS && plan_copies(c, i, covered))
+            planned = true;
     if (planned)
         return WEFT_ERR_OK;
     if (!c->o->dip)

@@ -381,7 +381,7 @@ static weft_err find_places(change *c, const weft_map *by_device, const weft_map
                             weft_map *place_of)
 {
     const export_ctx *ctx = c->to;
-    const uint32_t *match = weft_change__match(c);
+    const uint32_t *match = c->match;
     for (uint32_t i = 0; i < ctx->n_worker; i++) {
         const export_worker *w = &ctx->worker[i];
         uint64_t place;
@@ -441,31 +441,48 @@ static uint32_t find_same(const change *c, const arrangement *a, uint32_t i, boo
     return NONE;
 }
 
-/* Finds starts for the workers from i on that are no unit of the old plan; `taken`: slots. */
-static bool arrange_rest(arrangement *a, uint32_t i, uint32_t taken)
+/* A search for starts of instances with which most workers stay. */
+typedef struct arranging {
+    const arrangement *wish; /* `same`: which unit each worker could be */
+    arrangement *best;
+    uint32_t kept; /* workers that stay in `best`, + 1; 0: none was found */
+    uint32_t tries;
+} arranging;
+
+enum { ARRANGING_TRIES = 20000 };
+
+/* Workers from i on; `taken`: slots. `kept` of those before stay. */
+static void arrange_rest(arranging *s, arrangement *a, uint32_t i, uint32_t taken, uint32_t kept)
 {
-    while (i < a->n && a->same[i] != NONE)
-        i++;
-    if (i == a->n)
-        return true;
-    const export_worker *w = &a->worker[i];
-    const weft_mig_profile *profile = profile_of(w);
-    for (int32_t k = -1; k < 32; k++) { /* its own start first */
-        int32_t start = k < 0 ? w->mig_start : k;
-        uint32_t mask = mig_mask(w, start);
-        if (!(profile->starts >> start & 1) || (mask & taken))
-            continue;
-        a->start[i] = start;
-        if (arrange_rest(a, i + 1, taken | mask))
-            return true;
+    uint32_t most = kept + 1;
+    for (uint32_t k = i; k < a->n; k++)
+        most += s->wish->same[k] != NONE;
+    if (most <= s->kept || s->tries == 0)
+        return;
+    s->tries--;
+    if (i == a->n) {
+        *s->best = *a;
+        s->kept = kept + 1;
+        return;
     }
-    return false;
+    const export_worker *w = &a->worker[i];
+    uint32_t starts = profile_of(w)->starts;
+    a->same[i] = s->wish->same[i];
+    a->start[i] = s->wish->start[i];
+    if (a->same[i] != NONE && !(mig_mask(w, a->start[i]) & taken))
+        arrange_rest(s, a, i + 1, taken | mig_mask(w, a->start[i]), kept + 1);
+    a->same[i] = NONE;
+    for (int32_t k = -1; k < 32; k++) { /* its own start first */
+        a->start[i] = k < 0 ? w->mig_start : k;
+        uint32_t mask = mig_mask(w, a->start[i]);
+        if (a->start[i] < 32 && (starts >> a->start[i] & 1) && !(mask & taken))
+            arrange_rest(s, a, i + 1, taken | mask, kept);
+    }
 }
 
 static void arrange(const change *c, arrangement *a)
 {
     bool mig = a->worker->mig_start >= 0;
-    uint32_t taken = 0;
     for (uint32_t i = 0; i < a->n; i++) {
         a->same[i] = NONE;
         a->start[i] = a->worker[i].mig_start;
@@ -474,17 +491,15 @@ static void arrange(const change *c, arrangement *a)
         a->same[i] = find_same(c, a, i, !mig);
     if (!mig)
         return;
-    arrangement wide = *a;
-    for (uint32_t i = 0; i < wide.n; i++) {
-        if (wide.same[i] == NONE)
-            wide.same[i] = find_same(c, &wide, i, true);
-        if (wide.same[i] == NONE)
-            continue;
-        wide.start[i] = c->unit.at[wide.same[i]].worker->mig_start;
-        taken |= mig_mask(&wide.worker[i], wide.start[i]);
+    arrangement wish = *a, room = *a;
+    arranging s = {.wish = &wish, .best = a, .tries = ARRANGING_TRIES};
+    for (uint32_t i = 0; i < wish.n; i++) {
+        if (wish.same[i] == NONE)
+            wish.same[i] = find_same(c, &wish, i, true);
+        if (wish.same[i] != NONE)
+            wish.start[i] = c->unit.at[wish.same[i]].worker->mig_start;
     }
-    if (arrange_rest(&wide, 0, taken))
-        *a = wide;
+    arrange_rest(&s, &room, 0, 0, 0);
 }
 
 /* A worker of the new plan with placements that have their own copy in `located`. */
@@ -572,28 +587,6 @@ static void find_needs(change *c)
                        (rate[m] > 0 ? 1 : 1e-6);
 }
 
-/* Workers that start at least: of each group those that the new plan has more of than run with its
- * bundle. */
-static uint32_t count_least(const change *c)
-{
-    weft_map *more = weft_map_create(c->arena);
-    uint32_t least = 0;
-    for (uint32_t i = 0; i < c->unit.len; i++) {
-        const change_unit *u = &c->unit.at[i];
-        uint64_t key = hash_name(u->group, 0), n = 1u << 30;
-        (void)weft_map_get(more, key, &n);
-        n += u->stays;
-        n -= u->state == CHANGE_RUNS && !c->o->roll;
-        weft_map_put(more, key, n);
-    }
-    for (uint32_t i = 0; i < weft_map_len(more); i++) {
-        uint64_t key, n;
-        weft_map_entry(more, i, &key, &n);
-        least += n > 1u << 30 ? (uint32_t)(n - (1u << 30)) : 0;
-    }
-    return least;
-}
-
 weft_err weft_change__begin(change *c, weft_placement *located, uint32_t *out_least)
 {
     weft_map *by_device = weft_map_create(c->arena), *by_location = weft_map_create(c->arena);
@@ -604,6 +597,6 @@ weft_err weft_change__begin(change *c, weft_placement *located, uint32_t *out_le
     WEFT_TRY(find_places(c, by_device, by_location, place_of));
     WEFT_TRY(add_new(c, place_of, located));
     find_needs(c);
-    *out_least = count_least(c);
+    *out_least = weft_change__least_starts(c);
     return WEFT_ERR_OK;
 }

@@ -138,3 +138,14 @@ uint32_t weft_plan__check_domains(const weft_plan *plan, const weft_problem *pro
     }
     return violations;
 }
+
+bool weft_plan__is_fixed(const weft_plan *plan, const weft_demands *demands)
+{
+    bool fixed = plan->rules.survive != WEFT_DOMAIN_NONE ||
+                 weft_interference__any(&plan->rules.interference);
+    for (size_t i = 0; i < plan->n && !fixed; i++)
+        fixed = plan->at[i].where.node != NULL;
+    for (size_t i = 0; demands && i < demands->n && !fixed; i++)
+        fixed = demands->at[i].spread != WEFT_DOMAIN_NONE;
+    return fixed;
+}

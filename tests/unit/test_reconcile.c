@@ -241,7 +241,7 @@ static void check_change(const weft_plan *from, const weft_plan *to, const weft_
     assert_int_equal(below, r->n_dip > 0);
     assert_true(dips || !below);
     check_same(&now, r->plan);
-    assert_int_equal(o->roll ? last.n : count_missing(&first, &last), r->n_least);
+    assert_true(r->n_least >= (o->roll ? last.n : count_missing(&first, &last)));
     for (uint32_t i = 0; i < first.n && o->roll; i++) /* old and new ones can be told apart */
         assert_false(has_worker(&last, first.worker[i].name));
     assert_int_equal(o->roll ? r->n_kept : 0, 0);
