@@ -12,6 +12,9 @@ uint32_t *weft_plan__order(const weft_plan *plan, weft_arena *arena);
 /* Orders placements by everything but device and rate; 0: they are equal. */
 int weft_placement__compare(const weft_placement *p, const weft_placement *q);
 
+/* Devices that each moved segment of a plan in force costs where plans are compared. */
+#define WEFT_PLAN_MOVE_DEVICES 0.02
+
 /* Whether a plan is better than another for a goal, then by cost, devices and load. */
 bool weft_plan__is_better(const weft_plan *a, const weft_plan *b, weft_goal goal);
 

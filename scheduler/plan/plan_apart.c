@@ -16,8 +16,10 @@
  * devices that are split in one way together on nodes as far as there are enough.
  *
  * With a plan in force that has places, a side gets what it has on the devices of the side as its
- * own plan in force, models stay on their sides before loads count, and devices that keep work keep
- * their place. Of plans that cost the same the one with the fewest moves stays.
+ * own plan in force, with the rates that its side had to carry, models stay on their sides before
+ * loads count, and devices that keep work keep their place. With another number of sides most of it
+ * would move, so that plans of all numbers of sides are compared with their moves priced as in
+ * policy_weft.c.
  *
  * The bounds of the plan are those without failures. Not the least plan: sides are fixed before the
  * policy plans, and a model that rounds up does so on each of its sides. For the same reason a
@@ -171,6 +173,21 @@ static uint32_t side_of(const apart *a, const weft_fleet_device *row, uint32_t i
     return weft_fleet__is_lost(row, i) ? n : i / row->per_domain[a->level] % n;
 }
 
+/* A plan says what each placement carries while nothing has failed; a side was planned for what it
+ * carries without another side. */
+static void raise_kept(const apart *a, side *s, uint32_t n)
+{
+    for (uint32_t j = 0; j < n; j++)
+        for (size_t i = 0; i < s[j].kept.n; i++) {
+            weft_placement *p = &s[j].kept.at[i];
+            uint32_t d = weft_demands__find(&a->index, p->model), k = 0;
+            for (uint32_t of = 0; of < n; of++)
+                k += s[of].has[d];
+            if (k > 1)
+                p->rate_per_s *= k / (k - 1.0);
+        }
+}
+
 /* Deals the plan in force to the sides. Where it says that two devices are one, the first is. */
 static void deal_kept(const apart *a, side *s, uint32_t n)
 {
@@ -209,6 +226,8 @@ static void deal_kept(const apart *a, side *s, uint32_t n)
     }
     for (uint32_t j = 0; j < n; j++)
         s[j].kept.gpus = s[j].n_kept;
+    if (all->rules.survive != WEFT_DOMAIN_NONE)
+        raise_kept(a, s, n);
 }
 
 /* What a placement does, and on which device. */
@@ -533,21 +552,56 @@ static weft_err refuse_apart(const apart *a, weft_plan *out)
     return err;
 }
 
-static size_t count_moves(const apart *a, const weft_plan *plan)
+/* What a placement does, and where. */
+static uint64_t key_at(const weft_placement *p)
 {
-    const weft_plan_move *move;
-    size_t n;
-    weft_plan_diff(a->problem->previous, plan, a->arena, &move, &n);
-    return n;
+    weft_placement one = *p;
+    const char *node = p->where.node ? p->where.node : "";
+    one.device = p->where.gpu;
+    return weft_hash64(node, strlen(node), key_of(&one) + weft_hash_mix(p->batch, p->procs));
 }
 
-/* Of plans that cost the same the one with fewer moves. */
+/* Placements of a plan that do not run where it has them. */
+static size_t count_starts(const apart *a, const weft_plan *plan)
+{
+    const weft_plan *previous = a->problem->previous;
+    weft_map *running = weft_map_create(a->arena);
+    size_t n_start = 0;
+    for (size_t i = 0; i < previous->n; i++) {
+        uint64_t key = key_at(&previous->at[i]), n = 0;
+        (void)weft_map_get(running, key, &n);
+        weft_map_put(running, key, n + 1);
+    }
+    for (size_t i = 0; i < plan->n; i++) {
+        uint64_t key = key_at(&plan->at[i]), n = 0;
+        if (weft_map_get(running, key, &n) && n > 0)
+            weft_map_put(running, key, n - 1);
+        else
+            n_start++;
+    }
+    return n_start;
+}
+
+/* Devices' worth of a plan and of what starts for it. */
+static double price_of(const apart *a, const weft_plan *plan)
+{
+    const weft_plan *previous = a->problem->previous;
+    double device_per_hour = previous->gpus > 0 ? previous->cost_per_hour / previous->gpus : 0;
+    double devices = device_per_hour > 0 && plan->cost_per_hour > 0
+                         ? plan->cost_per_hour / device_per_hour
+                         : plan->gpus;
+    return devices + WEFT_PLAN_MOVE_DEVICES * (double)count_starts(a, plan);
+}
+
 static bool is_better(const apart *a, const weft_plan *plan, const weft_plan *than)
 {
-    bool same = plan->gpus == than->gpus &&
-                fabs(plan->cost_per_hour - than->cost_per_hour) <= 1e-9 * than->cost_per_hour;
-    return a->problem->previous && same ? count_moves(a, plan) < count_moves(a, than)
-                                        : weft_plan__is_better(plan, than, a->problem->goal);
+    const weft_plan *previous = a->problem->previous;
+    if (previous && previous->n > 0 && previous->at[0].where.node) {
+        double saved = price_of(a, than) - price_of(a, plan);
+        if (fabs(saved) > 1e-6)
+            return saved > 0;
+    }
+    return weft_plan__is_better(plan, than, a->problem->goal);
 }
 
 /* The best plan of all numbers of sides, if one is found. NOMEM. */

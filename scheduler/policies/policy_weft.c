@@ -577,7 +577,7 @@ static weft_err start_run(const weft_problem *problem, weft_arena *arena, weft_d
                           weft_run *run)
 {
     *run = (weft_run){.problem = *problem, .arena = arena, .diag = diag};
-    run->move = weft_parameter__number(problem, "move", 0.02);
+    run->move = weft_parameter__number(problem, "move", WEFT_PLAN_MOVE_DEVICES);
     run->others = weft_parameter__number(problem, "others", 1) > 0;
     run->fast = problem->effort == 1;
     run->tries = problem->effort > 1 ? (uint32_t)fmin((double)problem->effort, 1e6) : TRIES;
