@@ -40,16 +40,23 @@ def free_ports(n, *addresses):
     skip("no free ports")
 
 
-def write_plan(path, rates):
-    """rates: for each device, requests per second by model."""
-    places = [{"model": m, "device": d, "type": "cpu", "slice": "1core", "slice_id": 0, "mig_start": None, "share": 1,
-               "batch": 1, "procs": 1, "rate_per_s": r, "capacity_per_s": r * 1.2, "latency_us": 1000, "mem_bytes": 1 << 20,
-               "expected_error": 0, "source": "analytic"} for d, of in enumerate(rates) for m, r in sorted(of.items())]
-    models = [{"model": m, "slo_us": 0, "rate_per_s": sum(of.get(m, 0) for of in rates)} for m in MODELS]
+def write_places(path, places):
+    """places: of each worker its device, type, slice, start slot (None: no MIG) and requests per second by model."""
+    nth = [sum(q[0] == p[0] for q in places[:i]) for i, p in enumerate(places)]
+    rows = [{"model": m, "device": d, "type": kind, "slice": part, "slice_id": nth[i], "mig_start": start, "share": 1 / len(places),
+             "batch": 1, "procs": 1, "rate_per_s": r, "capacity_per_s": r * 1.2, "latency_us": 1000, "mem_bytes": 1 << 20,
+             "expected_error": 0, "source": "analytic"}
+            for i, (d, kind, part, start, of) in enumerate(places) for m, r in sorted(of.items())]
+    models = [{"model": m, "slo_us": 0, "rate_per_s": sum(p[4].get(m, 0) for p in places)} for m in MODELS]
     with open(path, "w") as f:
         json.dump({"format": "weft-plan", "version": 3, "policy": "test", "goal": "cost", "rules": RULES,
-                   "gpus": len(rates), "cost_per_hour": 0, "goodput_per_s": 1, "power_w": 0, "lower_bound": 1,
-                   "proven": False, "decision_ms": 0, "models": models, "placements": places}, f)
+                   "gpus": 1 + max(p[0] for p in places), "cost_per_hour": 0, "goodput_per_s": 1, "power_w": 0,
+                   "lower_bound": 1, "proven": False, "decision_ms": 0, "models": models, "placements": rows}, f)
+
+
+def write_plan(path, rates):
+    """rates: for each device, a CPU, requests per second by model."""
+    write_places(path, [(d, "cpu", "1core", None, of) for d, of in enumerate(rates)])
 
 
 def run(*command, code=0, **more):
