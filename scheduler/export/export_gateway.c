@@ -1,7 +1,8 @@
 /* Exports to the Gateway API of Kubernetes: for each model an HTTPRoute by path and a GRPCRoute by
- * the header x-model, to the Services of the groups that serve it (--to kubernetes). A Service
- * divides evenly among its pods, which are equal; the weights divide among groups, by the plan's
- * rates. */
+ * the header x-model, to the Services of the groups that serve it (--to kubernetes). Each of the
+ * two has a listener of its own: of an HTTPRoute and a GRPCRoute for the same hosts a listener
+ * accepts only one. A Service divides evenly among its pods, which are equal; the weights divide
+ * among groups, by the plan's rates. */
 #include "scheduler/export/export_int.h"
 
 #include <stdlib.h>
@@ -75,6 +76,7 @@ static void write_route(weft_export_yaml *y, const export_ctx *ctx, const char *
     open_seq(y, "parentRefs");
     weft_export_yaml__map(y);
     put(y, "name", ctx->o.name);
+    put(y, "sectionName", grpc ? "grpc" : "http");
     end_map(y);
     end_seq(y);
     open_seq(y, "rules");

@@ -24,6 +24,8 @@ assert len(routes) == 2 * len(models), len(routes)
 for i, route in enumerate(routes):
     grpc, model = i % 2, models[i // 2]
     assert route["kind"] == ("GRPCRoute" if grpc else "HTTPRoute")
+    # A listener accepts either HTTPRoutes or GRPCRoutes for its hosts.
+    assert route["spec"]["parentRefs"] == [{"name": "weft", "sectionName": ("http", "grpc")[grpc]}], route["spec"]
     rule, = route["spec"]["rules"]
     match, = rule["matches"]
     if grpc:
