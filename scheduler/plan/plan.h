@@ -26,8 +26,8 @@ WEFT_MUST_USE weft_err weft_plan__decide_apart(const weft_policy *policy,
                                                const weft_problem *problem, weft_arena *arena,
                                                weft_diag *diag, weft_plan *out);
 
-/* Whether it matters on which of two equal slices a worker is: devices have places, models are to be
- * in several failure domains, or neighbours slow each other down. demands NULL: not known. */
+/* Whether it matters on which of two equal slices a worker is: devices have places, models are to
+ * be in several failure domains, or neighbours slow each other down. demands NULL: not known. */
 bool weft_plan__is_fixed(const weft_plan *plan, const weft_demands *demands);
 
 /* A model over the failure domains of one kind. */
