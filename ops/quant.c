@@ -40,10 +40,11 @@ static weft_err check_scale(weft_infer_ctx *cx)
                          x->rank);
     if (block == 0 && s->rank > 1)
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "scale has rank %u", s->rank);
-    if (weft_infer__has(cx, 2))
-        WEFT_TRY(weft_infer__agree(cx, weft_ttype_numel(cx->pool, s),
-                                   weft_ttype_numel(cx->pool, &cx->in[2].type),
-                                   "scale and zero point"));
+    if (weft_infer__has(cx, 2)) {
+        weft_dim scales = weft_ttype_numel(cx->pool, s);
+        weft_dim zeros = weft_ttype_numel(cx->pool, &cx->in[2].type);
+        WEFT_TRY(weft_infer__agree(cx, scales, zeros, "scale and zero point"));
+    }
     if (s->rank == 0 || (block == 0 && s->dim[0] == 1))
         return WEFT_ERR_OK;
     WEFT_TRY(weft_infer__axis(cx, weft_attrs_int(cx->attrs, WEFT_ATTR_AXIS, 1), x->rank, &axis));

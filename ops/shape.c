@@ -163,8 +163,8 @@ static weft_err reshape_dims(weft_infer_ctx *cx, const weft_ttype *x, const weft
         refuse_copies(cx, x, out, hole);
     if (hole != UINT32_MAX)
         return fill_hole(cx, x, out, hole);
-    return weft_infer__agree(cx, weft_ttype_numel(cx->pool, x), weft_ttype_numel(cx->pool, out),
-                             "number of elements");
+    weft_dim before = weft_ttype_numel(cx->pool, x), after = weft_ttype_numel(cx->pool, out);
+    return weft_infer__agree(cx, before, after, "number of elements");
 }
 
 weft_err weft_infer_reshape(weft_infer_ctx *cx)

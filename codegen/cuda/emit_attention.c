@@ -105,12 +105,12 @@ static weft_err emit_shape(weft_cuda *cu, const problem *p, const shape *s, weft
     }
     const weft_ttype *o = weft_cuda__out_type(cu, 0);
     print_mask(cu, k, p);
+    const char *at_y = head_text(k, p, "y", o, 0), *step_y = weft_cuda__long(k, o, 2, 3);
     weft_buf_printf(weft_cuda__body(k),
                     "    const attention_head<%s> h = {%s,\n        %s,\n        %s,\n        %s,\n"
                     "        %s, %s, %s, %s, %s, %s, %s};\n"
                     "    attention<%s, %lld, %u, %u, %u, %u>(h, place.row, mask);\n",
-                    type, at[0], at[1], at[2], head_text(k, p, "y", o, 0), step[0], step[1],
-                    step[2], weft_cuda__long(k, o, 2, 3), rows, keys,
+                    type, at[0], at[1], at[2], at_y, step[0], step[1], step[2], step_y, rows, keys,
                     weft_cuda__f32_text(cu, (float)weft_attrs_float(attrs, WEFT_ATTR_SCALE, 1)),
                     type, (long long)p->head, s->width, s->warps, s->rows, s->keys);
     weft_dim blocks = weft_cuda__mul(

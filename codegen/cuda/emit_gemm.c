@@ -305,9 +305,9 @@ static weft_dim library_blocks(weft_cuda *cu, const problem *p)
     weft_bundle_gemm g;
     if (!weft_dim_is_const(p->k) || p->k < LIBRARY_DEPTH || !fit_gemm(cu, p, &g))
         return 0;
-    weft_dim blocks = weft_cuda__mul(cu, weft_cuda__ceil_div(cu, p->m, LIBRARY_TILE),
-                                     weft_cuda__ceil_div(cu, p->n, LIBRARY_TILE));
-    return weft_cuda__mul(cu, blocks, g.batch);
+    weft_dim down = weft_cuda__ceil_div(cu, p->m, LIBRARY_TILE);
+    weft_dim across = weft_cuda__ceil_div(cu, p->n, LIBRARY_TILE);
+    return weft_cuda__mul(cu, weft_cuda__mul(cu, down, across), g.batch);
 }
 
 /* -- Our own ----------------------------------------------------------------------------------- */
@@ -386,15 +386,14 @@ static weft_err emit_plain(weft_cuda *cu, const problem *p)
     for (uint32_t i = 0; i < p->n_batch; i++)
         batch = weft_cuda__mul(cu, batch, p->batch[i]);
     weft_dim blocks = weft_cuda__ceil_div(cu, size, THREADS);
-    const char *type = weft_dtype_name(p->dtype);
+    const char *type = weft_dtype_name(p->dtype), *each = weft_cuda__int(k, blocks);
     weft_buf_printf(weft_cuda__body(k),
                     "    const size_t batch = blockIdx.x / (u32)%s;\n"
                     "    const size_t index = blockIdx.x %% (u32)%s * (size_t)%d + threadIdx.x;\n"
                     "    gemm_plain<%s>(a + (%s), %s, %s, b + (%s), %s, %s, y, "
                     "batch * (size_t)%s * %s, index, %s, %s, %s);\n",
-                    weft_cuda__int(k, blocks), weft_cuda__int(k, blocks), THREADS, type, at_a,
-                    p->trans_a ? "1" : depth, p->trans_a ? m : "1", at_b, p->trans_b ? "1" : n,
-                    p->trans_b ? depth : "1", m, n, m, n, depth);
+                    each, each, THREADS, type, at_a, p->trans_a ? "1" : depth, p->trans_a ? m : "1",
+                    at_b, p->trans_b ? "1" : n, p->trans_b ? depth : "1", m, n, m, n, depth);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, batch), 1, 1, 0);
     return WEFT_ERR_OK;
 }

@@ -60,11 +60,12 @@ weft_err weft_cuda_emit_gather_elements(weft_cuda *cu, weft_node n)
     weft_cuda_kernel *k = start(cu, "gather_elements", count);
     weft_cuda__in(k, "x", 0);
     weft_cuda__in(k, "index", 1);
+    const char *size = weft_cuda__int(k, x->dim[axis]), *beside = offset_beside(k, x, y, axis);
+    const char *stride = weft_cuda__long(k, x, axis + 1, x->rank);
     weft_buf_printf(weft_cuda__body(k),
                     "    i64 i = index[at];\n"
                     "    y[at] = fix_index(i, %s) ? x[%s + (size_t)i * %s] : absent<%s>();\n",
-                    weft_cuda__int(k, x->dim[axis]), offset_beside(k, x, y, axis),
-                    weft_cuda__long(k, x, axis + 1, x->rank), type_of(y));
+                    size, beside, stride, type_of(y));
     return launch(k, count);
 }
 
@@ -94,13 +95,14 @@ weft_err weft_cuda_emit_gather_nd(weft_cuda *cu, weft_node n)
     weft_cuda__in(k, "x", 0);
     weft_cuda__in(k, "index", 1);
     print_limits(k, x, batch, depth);
+    const char *inner = weft_cuda__long(k, x, batch + depth, x->rank);
+    const char *rows = weft_cuda__long(k, index, batch, index->rank - 1u);
+    const char *stride = weft_cuda__long(k, x, batch, x->rank);
     weft_buf_printf(weft_cuda__body(k),
                     "    const size_t inner = %s, row = at / inner, batch = row / (%s);\n"
                     "    y[at] = slice_at<%u>(index + row * %u, limit, stride, from)\n"
                     "                ? x[batch * %s + from + at %% inner] : absent<%s>();\n",
-                    weft_cuda__long(k, x, batch + depth, x->rank),
-                    weft_cuda__long(k, index, batch, index->rank - 1u), depth, depth,
-                    weft_cuda__long(k, x, batch, x->rank), type_of(y));
+                    inner, rows, depth, depth, stride, type_of(y));
     return launch(k, count);
 }
 
@@ -142,7 +144,12 @@ weft_err weft_cuda_emit_scatter_elements(weft_cuda *cu, weft_node n)
     weft_cuda_kernel *k = start(cu, "scatter_elements", count);
     weft_cuda__in(k, "index", 1);
     weft_cuda__in(k, "update", 2);
+    const char *steps = reduce ? weft_cuda__int(k, index->dim[axis]) : "1";
+    const char *from = weft_cuda__offset(k, "at", shape.dim, stride, shape.rank);
+    const char *step = weft_cuda__long(k, index, axis + 1, index->rank);
+    const char *size = weft_cuda__int(k, x->dim[axis]);
     const char *beside = offset_beside(k, x, &shape, axis);
+    const char *stride_x = weft_cuda__long(k, x, axis + 1, x->rank);
     weft_buf_printf(weft_cuda__body(k),
                     "    for (int j = 0; j < %s; j++) {\n"
                     "        const size_t from = %s + j * %s;\n"
@@ -150,11 +157,7 @@ weft_err weft_cuda_emit_scatter_elements(weft_cuda *cu, weft_node n)
                     "        if (fix_index(i, %s)) {\n"
                     "            const size_t to = %s + (size_t)i * %s;\n"
                     "            y[to] = %s::of(y[to], update[from]);\n        }\n    }\n",
-                    reduce ? weft_cuda__int(k, index->dim[axis]) : "1",
-                    weft_cuda__offset(k, "at", shape.dim, stride, shape.rank),
-                    weft_cuda__long(k, index, axis + 1, index->rank),
-                    weft_cuda__int(k, x->dim[axis]), beside,
-                    weft_cuda__long(k, x, axis + 1, x->rank), reduce ? reduce : "scatter_none");
+                    steps, from, step, size, beside, stride_x, reduce ? reduce : "scatter_none");
     return launch(k, count);
 }
 
@@ -174,6 +177,8 @@ weft_err weft_cuda_emit_scatter_nd(weft_cuda *cu, weft_node n)
     weft_cuda__in(k, "index", 1);
     weft_cuda__in(k, "update", 2);
     print_limits(k, x, 0, (uint32_t)depth);
+    const char *length = weft_cuda__long_of(k, &inner, 1);
+    const char *last = weft_cuda__long_of(k, &rows, 1);
     weft_buf_printf(weft_cuda__body(k),
                     "    const size_t inner = %s;\n"
                     "    for (size_t row = at / inner; row < %s; row += %s) {\n"
@@ -181,9 +186,8 @@ weft_err weft_cuda_emit_scatter_nd(weft_cuda *cu, weft_node n)
                     "            const size_t to = from + at %% inner;\n"
                     "            y[to] = %s::of(y[to], update[row * inner + at %% inner]);\n"
                     "        }\n    }\n",
-                    weft_cuda__long_of(k, &inner, 1), weft_cuda__long_of(k, &rows, 1),
-                    reduce ? "1" : weft_cuda__long_of(k, &rows, 1), (uint32_t)depth,
-                    (uint32_t)depth, reduce ? reduce : "scatter_none");
+                    length, last, reduce ? "1" : last, (uint32_t)depth, (uint32_t)depth,
+                    reduce ? reduce : "scatter_none");
     return launch(k, count);
 }
 
@@ -298,13 +302,15 @@ weft_err weft_cuda_emit_reverse_sequence(weft_cuda *cu, weft_node n)
     weft_cuda__in(k, "x", 0);
     weft_cuda__in(k, "len", 1);
     const char *below = weft_cuda__long(k, y, time + 1, y->rank);
-    weft_buf_printf(
-        weft_cuda__body(k),
-        "    const i64 t = (i64)(at / %s %% %s), own = len[at / %s %% %s];\n"
-        "    const bool turned = t < own && own <= %s;\n"
-        "    y[at] = x[at + (turned ? (size_t)(own - 1 - 2 * t) * %s : 0)];\n",
-        below, weft_cuda__long(k, y, time, time + 1), weft_cuda__long(k, y, batch + 1, y->rank),
-        weft_cuda__long(k, y, batch, batch + 1), weft_cuda__int(k, y->dim[time]), below);
+    const char *steps = weft_cuda__long(k, y, time, time + 1);
+    const char *below_batch = weft_cuda__long(k, y, batch + 1, y->rank);
+    const char *sequences = weft_cuda__long(k, y, batch, batch + 1);
+    const char *longest = weft_cuda__int(k, y->dim[time]);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    const i64 t = (i64)(at / %s %% %s), own = len[at / %s %% %s];\n"
+                    "    const bool turned = t < own && own <= %s;\n"
+                    "    y[at] = x[at + (turned ? (size_t)(own - 1 - 2 * t) * %s : 0)];\n",
+                    below, steps, below_batch, sequences, longest, below);
     return launch(k, count);
 }
 
@@ -339,8 +345,9 @@ weft_err weft_cuda_emit_range(weft_cuda *cu, weft_node n)
         return weft_cuda__unsup(cu, "only running tells start and step");
     weft_dim count = weft_cuda__numel(cu, y);
     weft_cuda_kernel *k = start(cu, "range", count);
+    const char *start_text = weft_cuda__int(k, first[0]), *step_text = weft_cuda__int(k, step[0]);
     weft_buf_printf(weft_cuda__body(k), "    y[at] = convert<%s>((i64)%s + (i64)at * %s);\n",
-                    type_of(y), weft_cuda__int(k, first[0]), weft_cuda__int(k, step[0]));
+                    type_of(y), start_text, step_text);
     return launch(k, count);
 }
 

@@ -229,13 +229,14 @@ static void pack(weft_cuda *cu, const product *p, uint32_t in, weft_dim rows, bo
     weft_cuda__in(k, "x", in);
     weft_cuda__scratch(k, "to", WEFT_DTYPE_I8, f->at.dim, false);
     weft_dim groups = weft_cuda__ceil_div(cu, p->depth, ROWS_ALIGN);
-    const char *n = weft_cuda__number(k, rows);
+    const char *n = weft_cuda__number(k, rows), *batch = weft_cuda__number(k, p->batch);
+    const char *n_all = weft_cuda__number(k, f->all), *depth = weft_cuda__number(k, p->depth);
+    const char *n_groups = weft_cuda__number(k, groups);
     weft_buf_printf(
         weft_cuda__body(k),
         "    pack_rows(x, to, (size_t)blockIdx.x * %d + threadIdx.x, %s, %s, %s, %s, %s, "
         "%s);\n",
-        THREADS, weft_cuda__number(k, p->batch), n, ones ? n : "-1", weft_cuda__number(k, f->all),
-        weft_cuda__number(k, p->depth), weft_cuda__number(k, groups));
+        THREADS, batch, n, ones ? n : "-1", n_all, depth, n_groups);
     weft_dim all = weft_cuda__mul(cu, weft_cuda__mul(cu, f->all, groups), p->batch);
     weft_cuda__launch(k, weft_cuda__mul(cu, weft_cuda__packs(cu, all, 1, THREADS), p->taken), 1, 1,
                       0);
@@ -261,8 +262,9 @@ static weft_err gather(weft_cuda *cu, const product *p, uint32_t in, uint32_t ze
     if (zero != UINT32_MAX)
         outside = element_text(k, zero, dtype_of(cu, in), "zero", "0");
     weft_cuda__print_conv(k, shape, true);
+    const char *all = weft_cuda__number(k, f->all), *ld = weft_cuda__number(k, f->ld);
     weft_buf_printf(weft_cuda__body(k), "    gather_windows<%d>(x, to, s, %s, %s, %s);\n", THREADS,
-                    weft_cuda__number(k, f->all), weft_cuda__number(k, f->ld), outside);
+                    all, ld, outside);
     weft_dim blocks = weft_cuda__ceil_div(cu, f->all, GATHER_PIXELS);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, p->taken), tiles, p->batch, 0);
     return WEFT_ERR_OK;
@@ -303,12 +305,14 @@ static const char *sum_text(weft_cuda_kernel *k, const product *p, const char *b
 {
     weft_cuda *cu = weft_cuda__of(k);
     const char *ld = weft_cuda__number(k, p->right.all);
+    const char *left_all = weft_cuda__number(k, p->left.all);
+    const char *rows = weft_cuda__number(k, p->rows), *cols = weft_cuda__number(k, p->cols);
+    const char *depth = weft_cuda__number(k, p->depth);
     return weft_arena_printf(
         weft_cuda__arena(cu),
         "subtract_zeros<%s, %s>(sums + %s * ((size_t)%s * %s), %s, %s, %s, %s, %s, %s, %s, %s)",
-        p->left.ones ? "true" : "false", p->right.ones ? "true" : "false", batch,
-        weft_cuda__number(k, p->left.all), ld, ld, row, col, weft_cuda__number(k, p->rows),
-        weft_cuda__number(k, p->cols), weft_cuda__number(k, p->depth), left_zero, right_zero);
+        p->left.ones ? "true" : "false", p->right.ones ? "true" : "false", batch, left_all, ld, ld,
+        row, col, rows, cols, depth, left_zero, right_zero);
 }
 
 /* -- GEMMs ------------------------------------------------------------------------------------ */
@@ -370,16 +374,17 @@ static void print_zeros(weft_cuda_kernel *k, const matmul *p, const char *stack_
 
 static weft_err print_matmul_result(weft_cuda_kernel *k, const matmul *p)
 {
-    return print_result(k, &p->o, pick_text(k, WEFT_QLINEAR_A_SCALE, "m", "batch", "row"),
-                        pick_text(k, WEFT_QLINEAR_B_SCALE, "n", "batch", "col"), -1);
+    const char *i = pick_text(k, WEFT_QLINEAR_A_SCALE, "m", "batch", "row");
+    const char *j = pick_text(k, WEFT_QLINEAR_B_SCALE, "n", "batch", "col");
+    return print_result(k, &p->o, i, j, -1);
 }
 
 static weft_cuda_kernel *begin_matmul(weft_cuda *cu, const matmul *p, const char *stem)
 {
     weft_cuda_kernel *k = weft_cuda__kernel(cu, stem, THREADS);
     weft_cuda__include(k, "int8.cuh");
-    weft_buf_printf(weft_cuda__body(k), "    const size_t m = %s, n = %s;\n",
-                    weft_cuda__number(k, p->m), weft_cuda__number(k, p->n));
+    const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
+    weft_buf_printf(weft_cuda__body(k), "    const size_t m = %s, n = %s;\n", m, n);
     return k;
 }
 
@@ -393,11 +398,13 @@ static weft_err emit_dots(weft_cuda *cu, const matmul *p, weft_dim taken)
     weft_cuda__in(k, "b", p->o.b);
     weft_cuda__out(k, "y", 0);
     weft_cuda__each(k, y->dim, y->rank);
+    const char *depth = weft_cuda__number(k, p->k);
+    const char *at_a = matrix_text(k, a, y), *at_b = matrix_text(k, b, y);
     weft_buf_printf(
         weft_cuda__body(k),
         "    const size_t k = %s, col = at %% n, row = at / n %% m, batch = at / (n * m);\n"
         "    const size_t at_a = %s, at_b = %s;\n",
-        weft_cuda__number(k, p->k), matrix_text(k, a, y), matrix_text(k, b, y));
+        depth, at_a, at_b);
     print_zeros(k, p, "at_a / (m * k)", "at_b / (k * n)");
     weft_buf_printf(weft_cuda__body(k),
                     "    const i32 sum = dot(a + at_a + row * k, b + at_b + col%s, (int)k, %s, za, "
@@ -419,12 +426,12 @@ static weft_err emit_warps(weft_cuda *cu, const matmul *p, weft_dim taken)
     weft_cuda__in(k, "a", 0);
     weft_cuda__in(k, "b", p->o.b);
     weft_cuda__out(k, "y", 0);
+    const char *depth = weft_cuda__number(k, p->k), *lines = weft_cuda__number(k, p->lines);
     weft_buf_printf(body,
                     "    const size_t k = %s, lines = %s, first = blockIdx.y * (size_t)%d;\n"
                     "    const size_t col = (size_t)blockIdx.x * %d + threadIdx.x / 32;\n"
                     "    if (col >= n)\n        return;\n",
-                    weft_cuda__number(k, p->k), weft_cuda__number(k, p->lines), WARP_ROWS,
-                    THREADS / 32);
+                    depth, lines, WARP_ROWS, THREADS / 32);
     print_zeros(k, p, "0", "0");
     weft_buf_printf(
         body,

@@ -84,9 +84,9 @@ static void print_place(weft_cuda_kernel *k, const problem *p, const weft_cuda_t
             weft_cuda__in(k, v, weft_low_rank_u(i) + 1);
             factors = weft_arena_printf(arena, "%s, %s", u, v);
         }
-        weft_buf_printf(body, "    place.segment(%u, %s, %s, %s, %lld);\n", t->bm,
-                        weft_cuda__number(k, p->start[i]), weft_cuda__number(k, last), factors,
-                        (long long)rank);
+        const char *to = weft_cuda__number(k, last), *from = weft_cuda__number(k, p->start[i]);
+        weft_buf_printf(body, "    place.segment(%u, %s, %s, %s, %lld);\n", t->bm, from, to,
+                        factors, (long long)rank);
     }
 }
 

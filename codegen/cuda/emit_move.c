@@ -199,8 +199,8 @@ static void emit_transposed(weft_cuda *cu, const view *v, uint32_t row, weft_dty
         print_index(k, "rest", "void operator()(size_t at, size_t &xo, size_t &yo)", body);
     weft_buf_printf(weft_cuda__body(k), "    transpose(x, y, %s, %s, %s, %s, %s);\n", rows, cols,
                     x_col, y_text, made);
-    weft_dim blocks = weft_cuda__mul(cu, weft_cuda__ceil_div(cu, v->extent[row], TILE),
-                                     weft_cuda__ceil_div(cu, v->extent[last], TILE));
+    weft_dim down = weft_cuda__ceil_div(cu, v->extent[row], TILE);
+    weft_dim blocks = weft_cuda__mul(cu, down, weft_cuda__ceil_div(cu, v->extent[last], TILE));
     for (uint32_t i = 0; i < n; i++)
         blocks = weft_cuda__mul(cu, blocks, extent[i]);
     weft_cuda__launch(k, blocks, 1, 1, 0);

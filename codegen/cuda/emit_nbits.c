@@ -32,6 +32,8 @@ static void emit_warps(weft_cuda *cu, const problem *p, weft_dim taken)
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "multiply_packed", THREADS);
     add_operands(k, p);
     weft_cuda__out(k, "y", 0);
+    const char *m = weft_cuda__number(k, p->m), *n = weft_cuda__number(k, p->n);
+    const char *depth = weft_cuda__number(k, p->k);
     weft_buf_printf(weft_cuda__body(k),
                     "    const int m = %s, n = %s, lane = threadIdx.x %% 32;\n"
                     "    const int col = blockIdx.x * %d + threadIdx.x / 32;\n"
@@ -42,8 +44,7 @@ static void emit_warps(weft_cuda *cu, const problem *p, weft_dim taken)
                     "    for (int r = 0; r < %d; r++)\n"
                     "        if (lane == r && r < m)\n"
                     "            y[(size_t)r * n + col] = sum[r];\n",
-                    weft_cuda__number(k, p->m), weft_cuda__number(k, p->n), THREADS / 32, FEW_ROWS,
-                    weft_cuda__number(k, p->k), FEW_ROWS);
+                    m, n, THREADS / 32, FEW_ROWS, depth, FEW_ROWS);
     weft_dim blocks = weft_cuda__ceil_div(cu, p->n, THREADS / 32);
     weft_cuda__launch(k, weft_cuda__mul(cu, blocks, taken), 1, 1, 0);
 }

@@ -120,7 +120,8 @@ weft_err weft_cuda_emit_layer_norm(weft_cuda *cu, weft_node n)
     weft_buf_finish(&members);
     weft_buf_finish(&body);
     WEFT_TRY(err);
-    return emit_rows(cu, k, &p, weft_cuda__long(k, x, 0, axis), weft_cuda__int(k, len),
+    const char *n_rows = weft_cuda__long(k, x, 0, axis), *length = weft_cuda__int(k, len);
+    return emit_rows(cu, k, &p, n_rows, length,
                      has_bias ? "@_affine{scale, bias}" : "@_affine{scale}");
 }
 
@@ -156,7 +157,8 @@ static weft_err emit_groups(weft_cuda *cu, weft_dim groups)
         weft_dtype_name((weft_dtype)weft_cuda__in_type(cu, 1)->dtype),
         weft_dtype_name((weft_dtype)weft_cuda__in_type(cu, 2)->dtype), affine_head, c);
     const weft_dim factor[] = {x->dim[0], groups};
-    return emit_rows(cu, k, &p, weft_cuda__long_of(k, factor, 2), weft_cuda__int(k, len),
+    const char *n_rows = weft_cuda__long_of(k, factor, 2), *length = weft_cuda__int(k, len);
+    return emit_rows(cu, k, &p, n_rows, length,
                      weft_arena_printf(arena, "@_affine{scale, bias, %s, %s, %s}", groups_text,
                                        per_text, plane_text));
 }
@@ -187,11 +189,12 @@ weft_err weft_cuda_emit_batch_norm(weft_cuda *cu, weft_node n)
         weft_cuda__in(k, name[i], i);
     weft_cuda__out(k, "y", 0);
     uint32_t first = x->rank > 1 ? weft_cuda__memory_axis(cu, 1, x->rank) : x->rank;
-    weft_buf_printf(
-        weft_cuda__body(k), "    batch_norm(x, scale, bias, mean, var, y, %s, %s, %s, %s);\n",
-        weft_cuda__long(k, x, 0, x->rank), weft_cuda__long(k, x, first, first + (x->rank > 1)),
-        weft_cuda__long(k, x, x->rank > 2 ? first + 1 : x->rank, x->rank),
-        weft_cuda__f32_text(cu, (float)eps));
+    const char *size = weft_cuda__long(k, x, 0, x->rank);
+    const char *channels = weft_cuda__long(k, x, first, first + (x->rank > 1));
+    const char *plane = weft_cuda__long(k, x, x->rank > 2 ? first + 1 : x->rank, x->rank);
+    weft_buf_printf(weft_cuda__body(k),
+                    "    batch_norm(x, scale, bias, mean, var, y, %s, %s, %s, %s);\n", size,
+                    channels, plane, weft_cuda__f32_text(cu, (float)eps));
     weft_cuda__launch(k, weft_cuda__packs(cu, weft_cuda__numel(cu, x), 1, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }
@@ -207,9 +210,11 @@ weft_err weft_cuda_emit_lrn(weft_cuda *cu, weft_node n)
     weft_cuda__include(k, "norm.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);
-    weft_buf_printf(weft_cuda__body(k), "    lrn(x, y, %s, %s, %s, %lld, %s, %s, %s);\n",
-                    weft_cuda__long(k, x, 0, x->rank), weft_cuda__int(k, x->dim[1]),
-                    weft_cuda__long(k, x, 2, x->rank), (long long)size,
+    const char *count = weft_cuda__long(k, x, 0, x->rank);
+    const char *channels = weft_cuda__int(k, x->dim[1]);
+    const char *plane = weft_cuda__long(k, x, 2, x->rank);
+    weft_buf_printf(weft_cuda__body(k), "    lrn(x, y, %s, %s, %s, %lld, %s, %s, %s);\n", count,
+                    channels, plane, (long long)size,
                     weft_cuda__f32_text(cu, (float)(alpha / (double)size)),
                     weft_cuda__f32_text(cu, (float)weft_attrs_float(attrs, WEFT_ATTR_BETA, 0.75)),
                     weft_cuda__f32_text(cu, (float)weft_attrs_float(attrs, WEFT_ATTR_BIAS, 1)));
@@ -223,16 +228,17 @@ weft_err weft_cuda_emit_lrn(weft_cuda *cu, weft_node n)
 static weft_err emit_lanes(weft_cuda *cu, const char *call, uint32_t axis)
 {
     const weft_ttype *x = weft_cuda__in_type(cu, 0);
-    weft_dim lanes = weft_cuda__mul(cu, weft_cuda__product(cu, x, 0, axis),
-                                    weft_cuda__product(cu, x, axis + 1, x->rank));
+    weft_dim outer = weft_cuda__product(cu, x, 0, axis);
+    weft_dim lanes = weft_cuda__mul(cu, outer, weft_cuda__product(cu, x, axis + 1, x->rank));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "lanes", THREADS);
     weft_cuda__include(k, "norm.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);
-    weft_buf_printf(weft_cuda__body(k), "    %s(x, y, %s * %s, %s, %s);\n", call,
-                    weft_cuda__long(k, x, 0, axis), weft_cuda__long(k, x, axis + 1, x->rank),
-                    weft_cuda__long(k, x, axis, axis + 1),
-                    weft_cuda__long(k, x, axis + 1, x->rank));
+    const char *before = weft_cuda__long(k, x, 0, axis);
+    const char *stride = weft_cuda__long(k, x, axis + 1, x->rank);
+    const char *len = weft_cuda__long(k, x, axis, axis + 1);
+    weft_buf_printf(weft_cuda__body(k), "    %s(x, y, %s * %s, %s, %s);\n", call, before, stride,
+                    len, stride);
     weft_cuda__launch(k, weft_cuda__packs(cu, lanes, 1, THREADS), 1, 1, 0);
     return WEFT_ERR_OK;
 }

@@ -97,8 +97,8 @@ static void emit_inputs(const layer *l)
                     "    recurrent_inputs<%d, %lld, %s, %s>(x, w, %s, gates, %s);\n", (int)l->cell,
                     (long long)l->h, l->cell == WEFT_CELL_GRU && l->reset_after ? "true" : "false",
                     l->type, bias, weft_cuda__int(k, l->n_in));
-    weft_cuda__launch(k, weft_cuda__mul(l->cu, l->n_step, l->n_batch),
-                      weft_cuda__ceil_div(l->cu, row_of_gates, THREADS / 32), l->n_dir, 0);
+    weft_dim rows = weft_cuda__mul(l->cu, l->n_step, l->n_batch);
+    weft_cuda__launch(k, rows, weft_cuda__ceil_div(l->cu, row_of_gates, THREADS / 32), l->n_dir, 0);
 }
 
 /* Prints `@_acts`: activation k of direction d. */
@@ -200,8 +200,9 @@ static void emit_byte_inputs(const layer *l)
     weft_buf_printf(weft_cuda__body(k),
                     "    recurrent_byte_inputs<%lld, %d>(x, x_scale, x_zero, %s, %s, gates, %s);\n",
                     (long long)l->h, byte_pack(l->n_in), rows, bias, weft_cuda__int(k, l->n_in));
-    weft_cuda__launch(k, weft_cuda__mul(l->cu, l->n_step, l->n_batch),
-                      weft_cuda__ceil_div(l->cu, WEFT_CELL_LSTM * l->h, THREADS / 32), l->n_dir, 0);
+    weft_dim lines = weft_cuda__mul(l->cu, l->n_step, l->n_batch);
+    weft_cuda__launch(k, lines, weft_cuda__ceil_div(l->cu, WEFT_CELL_LSTM * l->h, THREADS / 32),
+                      l->n_dir, 0);
 }
 
 static weft_err emit_byte_steps(const layer *l)

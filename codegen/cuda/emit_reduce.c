@@ -229,11 +229,12 @@ weft_err weft_cuda_emit_arg(weft_cuda *cu, weft_node n)
     weft_cuda__include(k, "reduce.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);
+    const char *before = weft_cuda__long(k, x, 0, axis);
+    const char *stride = weft_cuda__long(k, x, axis + 1, x->rank);
+    const char *len = weft_cuda__long(k, x, axis, axis + 1);
     weft_buf_printf(weft_cuda__body(k), "    arg_best<%s, %s, %s>(x, y, %s * %s, %s, %s);\n",
                     least ? "true" : "false", last ? "true" : "false", accumulator_of(x, false),
-                    weft_cuda__long(k, x, 0, axis), weft_cuda__long(k, x, axis + 1, x->rank),
-                    weft_cuda__long(k, x, axis, axis + 1),
-                    weft_cuda__long(k, x, axis + 1, x->rank));
+                    before, stride, len, stride);
     weft_cuda__launch(k, weft_cuda__ceil_div(cu, lanes, THREADS / 32), 1, 1, 0);
     return WEFT_ERR_OK;
 }
@@ -248,16 +249,17 @@ weft_err weft_cuda_emit_cum_sum(weft_cuda *cu, weft_node n)
     if (!weft_cuda__param(cu, 1, WEFT_ATTR_AXIS, &given, &n_given) || n_given != 1)
         return weft_cuda__unsup(cu, "only running tells `axis`");
     uint32_t axis = (uint32_t)(given[0] + (given[0] < 0 ? x->rank : 0));
-    weft_dim lanes = weft_cuda__mul(cu, weft_cuda__product(cu, x, 0, axis),
-                                    weft_cuda__product(cu, x, axis + 1, x->rank));
+    weft_dim outer = weft_cuda__product(cu, x, 0, axis);
+    weft_dim lanes = weft_cuda__mul(cu, outer, weft_cuda__product(cu, x, axis + 1, x->rank));
     weft_cuda_kernel *k = weft_cuda__kernel(cu, "cum_sum", THREADS);
     weft_cuda__include(k, "reduce.cuh");
     weft_cuda__in(k, "x", 0);
     weft_cuda__out(k, "y", 0);
+    const char *before = weft_cuda__long(k, x, 0, axis);
+    const char *stride = weft_cuda__long(k, x, axis + 1, x->rank);
+    const char *len = weft_cuda__long(k, x, axis, axis + 1);
     weft_buf_printf(weft_cuda__body(k), "    cum_sum<%s>(x, y, %s * %s, %s, %s, %s, %s);\n",
-                    accumulator_of(x, false), weft_cuda__long(k, x, 0, axis),
-                    weft_cuda__long(k, x, axis + 1, x->rank), weft_cuda__long(k, x, axis, axis + 1),
-                    weft_cuda__long(k, x, axis + 1, x->rank),
+                    accumulator_of(x, false), before, stride, len, stride,
                     weft_attrs_int(attrs, WEFT_ATTR_EXCLUSIVE, 0) ? "true" : "false",
                     weft_attrs_int(attrs, WEFT_ATTR_REVERSE, 0) ? "true" : "false");
     weft_cuda__launch(k, weft_cuda__packs(cu, lanes, 1, THREADS), 1, 1, 0);

@@ -148,12 +148,13 @@ static void print_place(const resize *r, uint32_t d)
     const char *in = weft_cuda__int(r->k, x->dim[d]), *out = weft_cuda__int(r->k, y->dim[d]);
     const char *scale = r->scale[d] > 0 ? weft_cuda__f32_text(r->cu, (float)r->scale[d])
                                         : weft_arena_printf(arena, "(f32)%s / (f32)%s", out, in);
+    const char *stride = weft_cuda__long(r->k, y, d + 1, y->rank);
+    const char *size = weft_cuda__long(r->k, y, d, d + 1);
     weft_buf_printf(body,
                     "    const resize_axis a%u = {%s, %s, %s, %s, %s};\n"
                     "    const f32 p%u = resize_place<%s>(a%u, (int)(at / %s %% %s));\n",
                     d, in, out, scale, weft_cuda__f32_text(r->cu, (float)r->start[d]),
-                    weft_cuda__f32_text(r->cu, (float)r->end[d]), d, r->coords, d,
-                    weft_cuda__long(r->k, y, d + 1, y->rank), weft_cuda__long(r->k, y, d, d + 1));
+                    weft_cuda__f32_text(r->cu, (float)r->end[d]), d, r->coords, d, stride, size);
     if (r->crop)
         weft_buf_printf(body, "    outside = outside || resize_outside(p%u, a%u.n_in);\n", d, d);
     if (r->mode == 'n')
@@ -181,9 +182,9 @@ static const char *source_text(const resize *r)
             own = r->mode == 'n' ? weft_arena_printf(arena, "(size_t)i%u", d)
                                  : weft_arena_printf(arena, "(size_t)t%u.index[k%u]", d, d);
         } else {
-            own =
-                weft_arena_printf(arena, "at / %s %% %s", weft_cuda__long(r->k, y, d + 1, y->rank),
-                                  weft_cuda__long(r->k, y, d, d + 1));
+            const char *stride = weft_cuda__long(r->k, y, d + 1, y->rank);
+            const char *size = weft_cuda__long(r->k, y, d, d + 1);
+            own = weft_arena_printf(arena, "at / %s %% %s", stride, size);
         }
         sum = weft_arena_printf(arena, "%s +\n        %s * %s", sum, own,
                                 weft_cuda__long(r->k, x, d + 1, x->rank));

@@ -117,9 +117,8 @@ uint32_t weft_cuda__tiles(weft_cuda *cu, const weft_cuda_extent *e, weft_dim lef
         bool last = i + 1 == TILES;
         if (!last && is_wasteful(cu, v.tile, e))
             continue;
-        weft_dim q = weft_cuda__mul(
-            cu, weft_cuda__mul(cu, weft_cuda__row_tiles(cu, e, v.tile->bm), e->batch),
-            weft_cuda__ceil_div(cu, e->n, v.tile->bn));
+        weft_dim q = weft_cuda__mul(cu, weft_cuda__row_tiles(cu, e, v.tile->bm), e->batch);
+        q = weft_cuda__mul(cu, q, weft_cuda__ceil_div(cu, e->n, v.tile->bn));
         uint32_t parts = last ? count_parts(e->depth, q) : 1;
         int64_t least = parts > 1 ? FEW_BLOCKS : last ? 0 : FULL_BLOCKS;
         if (add_variant(cu, v, q, least, &left, out, &count))

@@ -182,6 +182,6 @@ uint64_t weft_merge__find_limit(weft_merger *g)
 {
     if (g->cx->options->merge != WEFT_MERGE_AUTO)
         return 0;
-    double limit = fmin(find_gemm_limit(g), find_whole_limit(g));
+    double gemms = find_gemm_limit(g), limit = fmin(gemms, find_whole_limit(g));
     return isfinite(limit) && limit >= 1 ? (uint64_t)limit : 0;
 }

@@ -42,7 +42,7 @@ clean_tree && printf 'int  weft_b;\n' >"$copy/ops/b.c" && planted format ops/b.c
 clean_tree && printf 'weft_unknown weft_b(void);\n' >"$copy/ops/b.h" && planted headers ops/b.h
 clean_tree && printf 'int weft_b(int class);\n' >"$copy/ops/b.h" && planted headers ops/b.h
 clean_tree && mkdir -p "$copy/passes" &&
-    printf 'static int a(int m)\n{\n    return weft_graph_append(m);\n}\nint b(void)\n{\n    return f(a(1),\n             a(2));\n}\n' \
+    printf 'static int a(int m)\n{\n    WEFT_VEC_PUSH(m);\n}\nint b(void)\n{\n    return f(a(1),\n             a(2));\n}\n' \
         >"$copy/passes/b.c" && planted order passes/b.c:7
 clean_tree && seq 1001 | sed 's/.*//' >"$copy/ops/b.c" && planted length ops/b.c
 clean_tree && cp "$copy/base/a.c" "$copy/ops/a.c" && planted names ops/a.c

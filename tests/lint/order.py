@@ -1,11 +1,12 @@
-"""Calls whose arguments call, in two or more of them, functions that add to a module: C leaves their order open, so compilers
-would number values differently and bundles would have other bytes on another architecture. usage: order.py ROOT FILE...
+"""Calls whose arguments call, in two or more of them, functions that append to a list, number a name or a key, or draw a
+random number: C leaves the order of arguments open, so compilers would number values, parameters of kernels and dims differently
+and bundles and plans would have other bytes on another architecture. usage: order.py ROOT FILE...
 
-A function adds to a module if it is one of ROOTS or calls, in its text, one that does (static functions by file)."""
+A function appends if it is one of ROOTS or calls, in its text, one that does (static functions by file)."""
 import re
 import sys
 
-ROOTS = re.compile(r"weft_(graph|module|rewrite_|weight|symbol)_*(add_\w+|append\w*|intern\w*|create|constant)$")
+ROOTS = re.compile(r"(WEFT_VEC_PUSH|weft_(map_put|names_add|rand_\w+))$")
 CALL = re.compile(r"([A-Za-z_]\w*)\s*\(")
 NOT_CALLS = {"if", "for", "while", "switch", "return", "sizeof"}
 NO_CODE = re.compile(r"/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|^#(?:[^\n]*\\\n)*[^\n]*", re.M | re.S)
@@ -41,17 +42,17 @@ for file in files:
         calls[file if "static" in kind else "", name] = (file, set(CALL.findall(body)))
 
 
-def adds(file, name):
-    return bool(ROOTS.match(name)) or ("", name) in adding or (file, name) in adding
+def appends(file, name):
+    return bool(ROOTS.match(name)) or ("", name) in appending or (file, name) in appending
 
 
-adding = set()
-while more := {key for key, (file, names) in calls.items() if key not in adding and any(adds(file, n) for n in names)}:
-    adding |= more
+appending = set()
+while more := {key for key, (file, names) in calls.items() if key not in appending and any(appends(file, n) for n in names)}:
+    appending |= more
 for file, t in text.items():
     for m in re.finditer(r"(\w+)\s*\(", t):
         if m.group(1) not in NOT_CALLS:
             parts = arguments(t, m.end() - 1)
-            if sum(any(adds(file, c) for c in CALL.findall(part)) for part in parts) > 1 and ";" not in "".join(parts):
+            if sum(any(appends(file, c) for c in CALL.findall(part)) for part in parts) > 1 and ";" not in "".join(parts):
                 line = t.count("\n", 0, m.start()) + 1
                 print(f"{file}:{line}: the order of the arguments of {m.group(1)} is open: name their values first")
