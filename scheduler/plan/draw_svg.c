@@ -3,6 +3,8 @@
  * and a legend. Texts are escaped. Numbers have two decimals, so equal plans give equal bytes. */
 #include "scheduler/plan/draw_int.h"
 
+#include "base/shorten.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,16 +51,33 @@ static void put_title(weft_buf *buf, const weft_box *box)
     weft_buf_printf(buf, "</title>");
 }
 
-/* Writes as many letters of the line as fit in the box. */
-static void put_line(weft_buf *buf, char *text, int line, double x, double y, double width)
+/* Letters that fit in a box. */
+static size_t find_room(double width)
 {
-    size_t room = width > 8 ? (size_t)((width - 8) / letter) : 0;
-    if (room < 2)
+    return width > 8 ? (size_t)((width - 8) / letter) : 0;
+}
+
+static void put_short(weft_buf *buf, const char *text, size_t room)
+{
+    weft_buf fitting = {0};
+    weft_buf_put_short(&fitting, text, room);
+    weft_buf_put_xml(buf, fitting.at ? fitting.at : "");
+    buf->failed = buf->failed || fitting.failed;
+    weft_buf_finish(&fitting);
+}
+
+/* Writes what fits of a name, then the number: alone where both do not fit, as a part of it would
+ * be another number. */
+static void put_line(weft_buf *buf, const char *name, const char *number, int line, double x,
+                     double y, double width)
+{
+    size_t room = find_room(width), len = strlen(number);
+    if (room < 2 || room < len)
         return;
-    if (strlen(text) > room)
-        text[room] = 0;
     weft_buf_printf(buf, "<text x=\"%.2f\" y=\"%.2f\">", x + 4, y + LINE * line);
-    weft_buf_put_xml(buf, text);
+    if (len == 0 || room > len + 3)
+        put_short(buf, name, room - len);
+    weft_buf_puts(buf, len == 0 || room > len + 3 ? number : number + (*number == ' '));
     weft_buf_printf(buf, "</text>");
 }
 
@@ -75,7 +94,7 @@ static double find_headroom(const weft_demands *demands, const weft_placement *p
 static void put_lines(weft_buf *buf, const weft_box *box, const weft_demands *demands, double x,
                       double y, double width)
 {
-    char text[160];
+    char number[32] = "";
     const weft_placement *p = box->place[0];
     double load = 0, headroom = NAN;
     for (uint32_t i = 0; i < box->n_place; i++) {
@@ -84,18 +103,17 @@ static void put_lines(weft_buf *buf, const weft_box *box, const weft_demands *de
         headroom = fmin(headroom, find_headroom(demands, one)); /* ignores NAN */
     }
     if (box->n_place > 1)
-        snprintf(text, sizeof text, "%.100s +%u", p->model, box->n_place - 1);
+        snprintf(number, sizeof number, " +%u", box->n_place - 1);
     else if (p->procs > 1)
-        snprintf(text, sizeof text, "%.100s x%u", p->model, p->procs);
-    else
-        snprintf(text, sizeof text, "%.128s", p->model);
-    put_line(buf, text, 1, x, y, width);
-    snprintf(text, sizeof text, "%.48s %.0f%%", p->slice[0] ? p->slice : "whole", 100 * load);
-    put_line(buf, text, 2, x, y, width);
+        snprintf(number, sizeof number, " x%u", p->procs);
+    put_line(buf, p->model, number, 1, x, y, width);
+    snprintf(number, sizeof number, " %.0f%%", 100 * load);
+    put_line(buf, p->slice[0] ? p->slice : "whole", number, 2, x, y, width);
     if (isnan(headroom))
         return;
-    snprintf(text, sizeof text, "headroom %.0f%%", 100 * headroom);
-    put_line(buf, text, 3, x, y, width);
+    snprintf(number, sizeof number, " %.0f%%", 100 * headroom);
+    bool is_wide = find_room(width) >= strlen("headroom") + strlen(number);
+    put_line(buf, is_wide ? "headroom" : "left", number, 3, x, y, width);
 }
 
 static void put_device(weft_buf *buf, const weft_drawn_device *d, const weft_demands *demands,
@@ -127,17 +145,27 @@ static void put_device(weft_buf *buf, const weft_drawn_device *d, const weft_dem
     }
 }
 
-static void put_legend(weft_buf *buf, const weft_drawing *d, double y)
+/* Columns of the legend: as many as the longest name leaves room for. */
+static uint32_t count_columns(const weft_drawing *d)
+{
+    size_t longest = 0;
+    for (uint32_t i = 0; i < d->n_model; i++)
+        longest = strlen(d->model[i]) > longest ? strlen(d->model[i]) : longest;
+    double n = (LEFT + WIDTH) / (34 + letter * (double)longest);
+    return n >= LEGEND_COLUMNS ? LEGEND_COLUMNS : n >= 1 ? (uint32_t)n : 1;
+}
+
+static void put_legend(weft_buf *buf, const weft_drawing *d, uint32_t columns, double y)
 {
     for (uint32_t i = 0; i < d->n_model; i++) {
-        double x = 8 + (double)(i % LEGEND_COLUMNS) * (LEFT + WIDTH) / LEGEND_COLUMNS;
-        double line = y + (double)(i / LEGEND_COLUMNS) * LEGEND_ROW;
+        double x = 8 + (double)(i % columns) * (LEFT + WIDTH) / columns;
+        double line = y + (double)(i / columns) * LEGEND_ROW;
         weft_buf_printf(
             buf, "<rect x=\"%.2f\" y=\"%.2f\" width=\"12\" height=\"12\" class=\"box\" fill=\"", x,
             line);
         put_color(buf, i);
         weft_buf_printf(buf, "\"/><text x=\"%.2f\" y=\"%.2f\">", x + 18, line + 10);
-        weft_buf_put_xml(buf, d->model[i]);
+        put_short(buf, d->model[i], (size_t)((LEFT + WIDTH - 26) / letter));
         weft_buf_printf(buf, "</text>\n");
     }
 }
@@ -147,7 +175,7 @@ static void draw_svg(weft_buf *buf, const weft_plan *plan, const weft_drawing *d
 {
     (void)arena;
     double legend = TOP + (double)d->n_device * ROW + 12;
-    uint32_t lines = (d->n_model + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS;
+    uint32_t columns = count_columns(d), lines = (d->n_model + columns - 1) / columns;
     double height = legend + (double)lines * LEGEND_ROW + 8;
     weft_buf_printf(buf,
                     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
@@ -164,7 +192,7 @@ static void draw_svg(weft_buf *buf, const weft_plan *plan, const weft_drawing *d
                     plan->gpus == 1 ? "" : "s", plan->cost_per_hour, plan->goodput_per_s);
     for (uint32_t i = 0; i < d->n_device; i++)
         put_device(buf, &d->device[i], options->demands, TOP + (double)i * ROW);
-    put_legend(buf, d, legend);
+    put_legend(buf, d, columns, legend);
     weft_buf_printf(buf, "</svg>\n");
 }
 

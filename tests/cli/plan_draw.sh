@@ -28,6 +28,23 @@ titles = [t.text for t in root.iter(svg + 'title')]
 assert any(t.startswith('a: ') for t in titles), titles
 END
 fi
+# Long names are shortened, numbers never, and no text of the legend stands in another.
+if command -v python3 >/dev/null; then
+    echo models: >long.yaml
+    for i in 0 1 2 3 4 5 6; do
+        echo "- {name: customer-segmentation-production-variant-$i, profile: q.csv, slo: 40ms, rate: 190/s}" >>long.yaml
+    done
+    expect 0 "$WEFT" plan long.yaml --fleet fleet.yaml --policy bestfit --draw long.svg
+    python3 - long.svg <<'END' || die "texts of the picture"
+import sys, xml.etree.ElementTree as tree
+svg = '{http://www.w3.org/2000/svg}'
+texts = [(float(t.get("x")), float(t.get("y")), t.text) for t in tree.parse(sys.argv[1]).getroot().iter(svg + "text")]
+assert sum("\u2026" in t for _, _, t in texts) == 7, texts
+assert [t for _, _, t in texts if t.endswith("95%")] and not [t for _, _, t in texts if t[-1] == "9"], texts
+for x, y, t in texts:
+    assert not [o for o in texts if o[1] == y and x < o[0] < x + 6.6 * len(t)], (t, texts)
+END
+fi
 # Untrusted plans are drawn too; their texts are escaped.
 if command -v jq >/dev/null && command -v python3 >/dev/null; then
     jq '.placements[0].slice = "<b>&\"\u0001</b>" | .policy = "<script>"' plan.json >evil.json

@@ -1,5 +1,6 @@
 /* base/str.h: buffers, number text, interned names. */
 #include "base/escape.h"
+#include "base/shorten.h"
 #include "base/str.h"
 #include "tests/support/rand.h"
 
@@ -238,6 +239,27 @@ static void test_str__utf8(void **state)
     assert_false(weft_utf8_is_text("a\0b", 3));
 }
 
+static void test_str__long_names_lose_their_middle(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t most;
+        const char *want;
+    } of[] = {{"digits", 6, "digits"},
+              {"digits-7", 6, "dig\u2026-7"},
+              {"\u00e9\u00e8\u00ea\u00eb", 3, "\u00e9\u2026\u00eb"},
+              {"abc", 1, "\u2026"},
+              {"abc", 0, ""},
+              {"\xff\xfe\xfd", 2, "\xff\u2026"}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        weft_buf buf = {0};
+        weft_buf_put_short(&buf, of[i].text, of[i].most);
+        assert_string_equal(buf.at ? buf.at : "", of[i].want);
+        weft_buf_finish(&buf);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_str__xml_is_escaped),
         cmocka_unit_test(test_str__controls_are_escaped),
         cmocka_unit_test(test_str__utf8),
+        cmocka_unit_test(test_str__long_names_lose_their_middle),
         cmocka_unit_test(test_str__names_are_interned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

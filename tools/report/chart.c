@@ -2,6 +2,7 @@
 #include "tools/report/chart.h"
 
 #include "base/page_style.h"
+#include "base/shorten.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +19,7 @@ enum {
     TOP = 8,
     AXIS = 42,
     POINTS = 380,
-    LABEL_MAX = 30,
+    LABEL_MAX = 28,
     LEGEND_ROW = 24
 };
 
@@ -181,20 +182,16 @@ static double middle(const weft_chart *c)
 
 void weft_chart_row(weft_chart *chart, const char *label)
 {
-    size_t len = strlen(label);
+    weft_buf text = {0};
     chart->row++;
     weft_buf_printf(chart->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", chart->left - 8,
                     middle(chart) + 4);
-    /* A label that is cut ends between characters of UTF-8. */
-    char cut[LABEL_MAX + 4];
-    size_t keep = len > LABEL_MAX ? LABEL_MAX : len;
-    while (keep < len && keep > 0 && ((unsigned char)label[keep] & 0xc0) == 0x80)
-        keep--;
-    snprintf(cut, sizeof cut, "%.*s%s", (int)keep, label, keep < len ? "..." : "");
-    weft_buf_put_xml(chart->out, cut);
-    if (keep < len)
+    weft_buf_put_short(&text, label, LABEL_MAX);
+    weft_buf_put_xml(chart->out, text.at ? text.at : "");
+    if (text.at && strcmp(text.at, label) != 0)
         put_title(chart, label);
     weft_buf_puts(chart->out, "</text>\n");
+    weft_buf_finish(&text);
 }
 
 void weft_chart_bar(weft_chart *chart, double from, double to, uint32_t color, const char *title)

@@ -2,6 +2,8 @@
  */
 #include "tools/report/chart.h"
 
+#include "base/shorten.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -40,20 +42,35 @@ static const char *name_slice(const char *slice)
     return *slice ? slice : "whole";
 }
 
-/* Text that is cut at the width of its box (px), about 6.6 a letter. */
-static void put_fitting(weft_buf *out, double x, double y, double width, const char *text)
+/* Letters that fit into a box (px), at about 6.6 each. */
+static size_t find_room(double width)
 {
-    char cut[128];
-    size_t len = strlen(text), room = width > 14 ? (size_t)((width - 8) / 6.6) : 0;
-    room = room < sizeof cut - 1 ? room : sizeof cut - 1;
-    if (room < 3)
+    return width > 14 ? (size_t)((width - 8) / 6.6) : 0;
+}
+
+/* A name, shortened to the width of its box. */
+static void put_name(weft_buf *out, double x, double y, double width, const char *text)
+{
+    weft_buf fitting = {0};
+    if (find_room(width) < 3)
         return;
-    while (room < len && room > 0 && ((unsigned char)text[room] & 0xc0) == 0x80)
-        room--;
-    snprintf(cut, sizeof cut, "%.*s", (int)(room < len ? room : len), text);
+    weft_buf_put_short(&fitting, text, find_room(width));
     weft_buf_printf(out, "<text x=\"%.1f\" y=\"%.1f\">", x, y);
-    weft_buf_put_xml(out, cut);
+    weft_buf_put_xml(out, fitting.at ? fitting.at : "");
     weft_buf_puts(out, "</text>");
+    weft_buf_finish(&fitting);
+}
+
+/* A number with its word, or alone; nothing where that does not fit, as a part would be another
+ * number. */
+static void put_value(weft_buf *out, double x, double y, double width, const char *word,
+                      const char *value)
+{
+    bool both = strlen(word) + 1 + strlen(value) <= find_room(width);
+    if (!both && strlen(value) > find_room(width))
+        return;
+    weft_buf_printf(out, "<text x=\"%.1f\" y=\"%.1f\">%s%s%s</text>", x, y, both ? word : "",
+                    both ? " " : "", value);
 }
 
 /* Draws the slice of placements[first .. first + n - 1], which share it. */
@@ -87,14 +104,11 @@ static void draw_slice(weft_page *page, const json_t *plan, const json_t *places
     weft_buf_puts(out, "</title>");
     snprintf(text, sizeof text, "%s%s", weft_page_word(page, one, "model"),
              n > 1 ? " and others" : "");
-    put_fitting(out, x + 4, y + 15, width, text);
-    put_fitting(out, x + 4, y + 29, width, slice);
-    snprintf(text, sizeof text, "load %s", weft_page_percent(load, a));
-    put_fitting(out, x + 4, y + 43, width, text);
-    if (!isnan(headroom)) {
-        snprintf(text, sizeof text, "headroom %s", weft_page_percent(headroom, b));
-        put_fitting(out, x + 4, y + 57, width, text);
-    }
+    put_name(out, x + 4, y + 15, width, text);
+    put_name(out, x + 4, y + 29, width, slice);
+    put_value(out, x + 4, y + 43, width, "load", weft_page_percent(load, a));
+    if (!isnan(headroom))
+        put_value(out, x + 4, y + 57, width, "headroom", weft_page_percent(headroom, b));
     weft_buf_puts(out, "</g>\n");
     weft_buf_finish(&title);
 }
