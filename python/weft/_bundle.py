@@ -7,7 +7,7 @@ import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, NoReturn, Optional, Sequence, Union
 
 import numpy as np
 
@@ -148,6 +148,12 @@ class Bundle:
         self.plan: Optional[str] = _plain(lib.weft_planned(handle))
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<weft.Bundle for {self.target}: {', '.join(self.models)}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a bundle cannot be pickled: open it in each process")
 
     def session(self, model: Optional[str] = None) -> Session:
         """A model that runs. Without a name: the only one of the bundle."""

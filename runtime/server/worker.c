@@ -489,6 +489,7 @@ int weft_worker_main(int argc, char **argv)
     signal(SIGHUP, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     signal(SIGBUS, on_bus_error);
     offer_to_oom_killer();
     worker w = {.fd = atoi(argv[ARG_SOCKET]), .diag = weft_diag_create()};

@@ -5,6 +5,7 @@ usage: api_python.py BUILD-FOLDER
 """
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -171,6 +172,8 @@ class Digits(unittest.TestCase):
         with open(path("digits.weft"), "rb") as f:
             bundle = weft.Bundle(f.read(), threads=1)
         session = bundle.session("size")
+        self.assertIn("digits", repr(bundle))
+        self.assertRaisesRegex(TypeError, "open it in each process", pickle.dumps, bundle)
         del bundle
         gc.collect()
         got = session.run({"image": self.x[:3]})["logits"]

@@ -24,6 +24,15 @@ expect 2 "$WEFT" compile --batch 1,zwei "$examples/digits_cnn.onnx" -o x.weft
 expect 2 "$WEFT" compile --target pdp11 "$examples/digits_cnn.onnx" -o x.weft
 has err pdp11
 [ ! -e x.weft ] || die "wrong usage wrote a file"
+# What is read is not written over.
+cp "$examples/digits_cnn.onnx" "$examples/digits.yaml" "$examples"/digits_*.onnx .
+expect 2 "$WEFT" compile digits_cnn.onnx -o ./digits_cnn.onnx
+has err "would overwrite what is read"
+expect 1 "$WEFT" compile digits.yaml -o digits_cnn.onnx
+has err "is the file of model 'digits'"
+cmp digits_cnn.onnx "$examples/digits_cnn.onnx"
+expect 2 "$WEFT" report digits.yaml -o digits.yaml
+cmp digits.yaml "$examples/digits.yaml"
 # What was meant is named, and the exit code is that of wrong usage, whatever the verb.
 expect 2 "$WEFT" comiple
 has err "did you mean compile?"

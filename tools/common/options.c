@@ -68,8 +68,13 @@ static int take_count(const weft_verb *verb, const weft_option *o, const char *a
 
 static int take_number(const weft_verb *verb, const weft_option *o, const char *arg, double *at)
 {
-    double x;
-    if (!weft_parse_f64(arg, &x) || !(x >= o->lo && x <= o->hi))
+    double x, us;
+    bool ok = weft_parse_f64(arg, &x);
+    if (!ok && strcmp(o->arg, "SECONDS") == 0 && weft_parse_duration_us(arg, &us)) {
+        x = us / 1e6;
+        ok = true;
+    }
+    if (!ok || !(x >= o->lo && x <= o->hi))
         return refuse_number(verb, o, arg);
     *at = x;
     return 0;
@@ -188,6 +193,21 @@ static int refuse_option(const weft_verb *verb, const char *word)
     return weft_tool_usage(verb, "no option '%s'%s", word, weft_tool_hint(near ? dashed : NULL));
 }
 
+/* An --output that is a file which the verb is to read would be lost. */
+static int check_output(const weft_verb *verb, int argc, char **argv, const char *options)
+{
+    const weft_option *o = verb->row;
+    while (o->kind != WEFT_OPTION_END &&
+           !(o->kind == WEFT_OPTION_TEXT && strcmp(o->name, "output") == 0))
+        o++;
+    const char *to = o->kind == WEFT_OPTION_END ? NULL : *(const char *const *)(options + o->at);
+    for (int i = optind; to && i < argc; i++)
+        if (weft_tool_is_same_file(argv[i], to))
+            return weft_tool_usage(verb, "-o %s would overwrite what is read: name another file",
+                                   to);
+    return -1;
+}
+
 int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *options)
 {
     struct option longs[ROWS_MAX + 2];
@@ -214,7 +234,7 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
         if (code)
             return code;
     }
-    return -1;
+    return check_output(verb, argc, argv, options);
 }
 
 int weft_options_parse_one(const weft_verb *verb, int argc, char **argv, void *options,

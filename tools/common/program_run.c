@@ -1,6 +1,7 @@
 /* The main function of the programs that have the verbs. */
 #include "tools/common/programs.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ static void *alloc_json(size_t size)
 int weft_program_run(const char *program, const weft_verb *const *verb, int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* so that the limit (ulimit -f) is an error that names the file */
     weft_arena_on_exhausted(end_without_memory);
     json_set_alloc_funcs(alloc_json, free);
     for (; argc > 1 && *verb; verb++) {
@@ -40,7 +42,8 @@ int weft_program_run(const char *program, const weft_verb *const *verb, int argc
             continue;
         int code = (*verb)->run(argc - 1, argv + 1);
         if (fflush(stdout) != 0 || ferror(stdout)) {
-            perror("weft: standard output");
+            if (errno != EPIPE) /* whoever reads has enough: nothing to tell */
+                perror("weft: standard output");
             return code ? code : WEFT_EXIT_FAILED;
         }
         return code;

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +143,13 @@ size_t weft_tool_parse_list(const char *text, int64_t *out, size_t max)
 bool weft_tool_is_text(const char *bytes, size_t len)
 {
     return (len >= 3 && memcmp(bytes, "wir", 3) == 0) || (len >= 1 && bytes[0] == '#');
+}
+
+bool weft_tool_is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
 }
 
 weft_err weft_tool_sniff(const char *path, weft_diag *diag, weft_file_kind *out)

@@ -57,6 +57,8 @@ uint64_t weft_tool_resident_bytes(void);
 /* Writes "12.3 MB" to `buf` (at least 32 bytes); returns buf. */
 const char *weft_tool_bytes(uint64_t bytes, char *buf);
 
+/* Whether both name one file that has contents. */
+bool weft_tool_is_same_file(const char *a, const char *b);
 /* Creates an empty file in TMPDIR whose name begins with `stem`; the caller unlinks it. IO: no
  * file can be created. */
 WEFT_MUST_USE weft_err weft_tool_make_temporary(const char *stem, weft_arena *arena,

@@ -34,7 +34,8 @@ static int take_port(void *at, const weft_verb *verb, char *arg)
     if (strncmp(arg, "unix:", 5) == 0 && arg[5])
         where->path = arg + 5;
     else if (strcmp(arg, "off") != 0 && (!weft_parse_i64(arg, &port) || port < 0 || port > 65535))
-        return weft_tool_usage(verb, "wrong port '%s'", arg);
+        return weft_tool_usage(
+            verb, "wrong port '%s': a number up to 65535, 'off' or unix:PATH is expected", arg);
     where->port = (int)port;
     return 0;
 }

@@ -139,7 +139,6 @@ def check_logs():
 
 def limit_files(size):
     def set_limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     return set_limit
 
