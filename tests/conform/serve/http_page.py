@@ -50,14 +50,14 @@ with Server("--control", "socket") as s:
     assert len(workers) == 1 and workers[0]["restarts"] == "0" and int(workers[0]["process"]) in s.workers()
     time.sleep(2.1)
     page(s)
-    for n in (1, 2, 3) * 10:
+    for n in (1, 2, 3) * (10 if SLOW == 1 else 2):
         assert s.infer("digits", {"inputs": [tensor("image", x[:n])]})[0] == 200
     time.sleep(2.1)
     got = {r["model"]: r for r in rows(page(s), "Models")}
     rate = float(got["digits"]["answered"].removesuffix("/s"))
-    assert 2 < rate < 16 and got["parity"]["answered"] == "0.0/s", got
+    assert 2 / SLOW < rate < 16 and got["parity"]["answered"] == "0.0/s", got
     assert float(got["digits"]["rows in a batch"]) >= 1
-    assert 0 < float(got["digits"]["p99"].removesuffix(" ms")) < 1000
+    assert 0 < float(got["digits"]["p99"].removesuffix(" ms")) < 1000 * SLOW
     assert re.fullmatch(r"\d+ % of 50 ms", got["digits"]["p99 of the SLO"]), got
     assert s.request("GET", "/")[0] == 404  # not on the port of the API
     # What has changed, the last change first: a bundle came, another was no bundle, the first one left.

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from serving import EXAMPLES, WEFT, Server, check_images, digits, skip, wait_until
+from serving import EXAMPLES, SLOW, WEFT, Server, check_images, digits, skip, wait_until
 
 if len(os.sched_getaffinity(0)) < 2:
     skip("fewer than two CPUs")
@@ -169,7 +169,8 @@ try:
     subprocess.run(["rm", "-r", "disk/state"], check=True)
     with FullServer("first.json", *options[:-1], "info", "--set", "m.yaml", "--fleet", f"{EXAMPLES}/fleet.yaml", "--policy", "weft",
                     "--control-options", "down=60s,hold=1s,period=2s,up=1s,move=100ms,trial=0s,poll=200ms", bundle="m.weft") as server:
-        check_policy(server)
+        if SLOW == 1:  # in an interpreter clients do not reach the rates at which the plan must change
+            check_policy(server)
     print(f"lines cut: {cut[0]} of the log, {cut[1]} of the spans")
 finally:
     subprocess.run(["umount", "-l", "disk"], check=True)

@@ -8,9 +8,9 @@ import signal
 import threading
 import time
 
-from serving import Server, check_images, compile_bundle, digits
+from serving import SLOW, Server, check_images, compile_bundle, digits
 
-SECONDS = float(os.environ.get("WEFT_SOAK", "5"))
+SECONDS = float(os.environ.get("WEFT_SOAK", "5")) * SLOW
 compile_bundle(more=False)
 x, _ = digits()
 MODELS = {m: digits(k)[1] for m, k in (("digits", "digits_cnn"), ("parity", "digits_parity"),
@@ -45,8 +45,8 @@ def soak(*options):
             c.start()
         killed = 0
         choose = random.Random(1)
-        while time.monotonic() < until - 1:
-            time.sleep(choose.uniform(0.2, 0.6))
+        while time.monotonic() < until - SLOW:
+            time.sleep(choose.uniform(0.2, 0.6) * SLOW)
             pids = server.workers()
             if pids:
                 with contextlib.suppress(ProcessLookupError):  # it has just ended

@@ -28,7 +28,8 @@ def head(kind, ident=0, tensors=0, err=0, payload=0, magic=MAGIC):
 def take_socket(worker):
     """The worker's end of its socket."""
     with open(f"/proc/{worker}/cmdline", "rb") as f:
-        number = int(f.read().split(b"\0")[2])
+        words = f.read().split(b"\0")  # an interpreter of another architecture stands before the program
+    number = int(words[words.index(b"--worker") + 1])
     process = os.pidfd_open(worker)
     fd = ctypes.CDLL(None, use_errno=True).syscall(PIDFD_GETFD, process, number, 0)
     os.close(process)

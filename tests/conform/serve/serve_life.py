@@ -16,7 +16,7 @@ import time
 import http2
 import numpy as np
 import serving
-from serving import WEFT, Server, compile_bundle, digits, is_close, read_answer, tensor, wait_until
+from serving import SLOW, WEFT, Server, compile_bundle, digits, is_close, read_answer, tensor, wait_until
 
 compile_bundle(more=False)
 x, want = digits()
@@ -209,7 +209,7 @@ def check_late():
             t.join()
         for name, low, high in (("short", 0.1, 0.8), ("long", 1, 3), ("none", 1, 3), ("first", 1, 3)):
             status, took, got = results[name]
-            assert status == 503 and low <= took <= high, (name, results)
+            assert status == 503 and low <= took <= high * SLOW, (name, results)
         wait_until(lambda: b"weft_worker_restarts_total 1\n" in
                    s.request("GET", "/metrics", port=s.metrics)[2])
         wait_until(lambda: s.get("/v2/health/ready")[0] == 200)
@@ -225,7 +225,7 @@ def check_never_ready():
     shutil.copy(os.path.join(os.path.dirname(serving.WEFT), "weft-server"), "weft")
     real, serving.WEFT = serving.WEFT, "./weft"
     try:
-        with Server("--start-timeout", "1s") as s:
+        with Server("--start-timeout", f"{SLOW}s") as s:
             good(s)
             os.rename("weft", "kept")
             os.rename("hang", "weft")  # a worker that starts now never becomes ready

@@ -7,9 +7,9 @@ import os
 import threading
 import time
 
-from serving import Server, check_images, compile_bundle, digits
+from serving import SLOW, Server, check_images, compile_bundle, digits
 
-SECONDS = 1.5
+SECONDS = 1.5 * SLOW
 compile_bundle(more=False)
 x, _ = digits()
 SIBLINGS = {m: digits(k)[1] for m, k in (("digits", "digits_cnn"), ("parity", "digits_parity"),
