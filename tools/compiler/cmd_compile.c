@@ -116,6 +116,19 @@ static int parse(int argc, char **argv, options *o)
     return -1;
 }
 
+/* A bundle that is to be written over the file of a model would end that. */
+static weft_err check_output(const options *o, const weft_tool_sources *sources, weft_diag *diag)
+{
+    for (size_t i = 0; o->output && sources->set && i < sources->set->n_model; i++) {
+        const char *file = sources->set->model[i].file;
+        if (file && weft_tool_is_same_file(file, o->output))
+            return weft_diag_error(diag, WEFT_ERR_INPUT, (weft_where){.file = o->output},
+                                   "is the file of model '%s': name another file for the bundle",
+                                   sources->set->model[i].name);
+    }
+    return WEFT_ERR_OK;
+}
+
 static void add_dependency(weft_buf *text, const char *path)
 {
     weft_buf_putc(text, ' ');
@@ -539,6 +552,7 @@ static weft_err compile(options *o, weft_tool_sources *sources, weft_arena *aren
     /* They have the nodes of their heads, and would be found alike. */
     o->pipeline.run.pass.alone = sources->with_heads;
     o->pipeline.run.pass.n_alone = sources->n_with_heads;
+    WEFT_TRY(check_output(o, sources, diag));
     take_batches(o, sources, arena);
     WEFT_TRY(take_adapters(o, sources, arena, diag));
     if (o->plan)
