@@ -312,7 +312,17 @@ static void make_launches(generator *g, weft_bundle_program *p)
     }
 }
 
-static void make_ports(generator *g, weft_bundle_program *p, bool inputs)
+static const weft_codegen_port *find_port(const weft_codegen_model *model, const char *name)
+{
+    for (size_t i = 0; model && i < model->n_port; i++)
+        if (strcmp(model->port[i].name, name) == 0)
+            return &model->port[i];
+    return NULL;
+}
+
+/* `model` NULL: nothing more is told of them. */
+static void make_ports(generator *g, weft_bundle_program *p, const weft_codegen_model *model,
+                       bool inputs)
 {
     uint32_t n = inputs ? weft_graph_input_count(g->g) : weft_graph_output_count(g->g);
     weft_bundle_port *port = weft_arena_array(g->arena, n, sizeof *port);
@@ -320,6 +330,13 @@ static void make_ports(generator *g, weft_bundle_program *p, bool inputs)
         weft_val v = inputs ? weft_graph_input(g->g, i) : weft_graph_output(g->g, i);
         port[i].name = inputs ? weft_graph_input_name(g->g, i) : weft_graph_output_name(g->g, i);
         port[i].value = number_val(g, v);
+        const weft_codegen_port *more = find_port(model, port[i].name);
+        if (more && inputs)
+            port[i].format = more->format;
+        if (more && !inputs) {
+            port[i].label = more->label;
+            port[i].n_label = (uint32_t)more->n_label;
+        }
     }
     *(inputs ? &p->input : &p->output) = port;
     *(inputs ? &p->n_input : &p->n_output) = n;
@@ -399,9 +416,10 @@ static void make_program(generator *g, uint32_t i, const weft_codegen_model *mod
     p->name = weft_graph_name(g->g);
     make_symbols(g, p);
     make_requires(g, p);
-    make_ports(g, p, true);
+    bool is_model = model && !weft_graph_is_body(g->g) && weft_graph_part_count(g->g) == 0;
+    make_ports(g, p, is_model ? model : NULL, true);
     make_launches(g, p);
-    make_ports(g, p, false);
+    make_ports(g, p, is_model ? model : NULL, false);
     p->value = g->values.at;
     p->n_value = g->values.len;
     make_buckets(g, p);

@@ -336,6 +336,9 @@ typedef struct weft_bundle_launch {
 typedef struct weft_bundle_port {
     const char *name;
     uint32_t value;
+    const char *format;       /* of an input that is an image: "NCHW", "NHWC", or "" */
+    const char *const *label; /* of an output: names of its classes, "": none; n_label of them */
+    uint32_t n_label;
 } weft_bundle_port;
 
 typedef struct weft_bundle_buffer {

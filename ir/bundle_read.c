@@ -247,6 +247,14 @@ static weft_err read_values(weft_bundle__reader *r, const Weft__Bundle__Program 
     return WEFT_ERR_OK;
 }
 
+static const char *const *keep_labels(weft_bundle__reader *r, char *const *label, size_t n)
+{
+    const char **kept = weft_arena_array(r->arena, n, sizeof *kept);
+    for (size_t i = 0; i < n; i++)
+        kept[i] = keep(r, label[i]);
+    return kept;
+}
+
 static weft_err read_ports(weft_bundle__reader *r, Weft__Bundle__Port *const *m, size_t n,
                            bool input, const weft_bundle_port **out)
 {
@@ -265,7 +273,16 @@ static weft_err read_ports(weft_bundle__reader *r, Weft__Bundle__Port *const *m,
                                        m[i]->name);
         if (input)
             r->defined[v] = BY_INPUT;
-        port[i] = (weft_bundle_port){keep_name(r, m[i]->name), v};
+        const char *format = m[i]->format;
+        if (*format && (!input || (strcmp(format, "NCHW") != 0 && strcmp(format, "NHWC") != 0)))
+            return weft_bundle__refuse(r, "%s \"%s\" has format \"%s\"", what, m[i]->name, format);
+        if (input && m[i]->n_label)
+            return weft_bundle__refuse(r, "input \"%s\" has labels", m[i]->name);
+        port[i] = (weft_bundle_port){.name = keep_name(r, m[i]->name),
+                                     .value = v,
+                                     .format = keep(r, format),
+                                     .label = keep_labels(r, m[i]->label, m[i]->n_label),
+                                     .n_label = (uint32_t)m[i]->n_label};
     }
     *out = port;
     return WEFT_ERR_OK;

@@ -271,6 +271,9 @@ static Weft__Bundle__Port **put_ports(writer *w, const weft_bundle_port *port, u
     for (uint32_t i = 0; i < n; i++) {
         to[i]->name = borrow(port[i].name);
         to[i]->value = port[i].value;
+        to[i]->format = borrow(port[i].format);
+        to[i]->n_label = port[i].n_label;
+        to[i]->label = (char **)port[i].label;
     }
     return to;
 }

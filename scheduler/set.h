@@ -42,6 +42,10 @@ typedef struct weft_set_port {
     size_t n_dim;
     const int64_t *inner_dim; /* as the file has it, if that is another shape; NULL: as `dim` */
     size_t n_inner_dim;
+    const char *format;       /* of an input that is an image: "NCHW" or "NHWC"; NULL: not given */
+    const char *label_file;   /* names of an output's classes, in the model's folder; NULL: none */
+    const char *const *label; /* from there, by class; "": none */
+    size_t n_label;
     uint32_t line;
 } weft_set_port;
 

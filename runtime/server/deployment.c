@@ -40,7 +40,7 @@ typedef struct weft_operation {
     weft_deployment *deployment;
     weft_operation_wait *wait; /* NULL: nobody waits */
     /* Owned; NULL: not given. */
-    char *path, *folder, *model, *version, *adapter;
+    char *path, *folder, *model, *version, *adapter, *config;
     double weight;
     bool has_weight, alone;
     bool is_made; /* by the repository's source */
@@ -104,6 +104,7 @@ static void free_operation(operation *op)
     free(op->model);
     free(op->version);
     free(op->adapter);
+    free(op->config);
     weft_live__release(op->live);
     free(op);
 }
@@ -141,10 +142,10 @@ static void end_by(operation *op, weft_err err, const weft_diag *diag)
                     (err == WEFT_ERR_IO && op->kind == OPERATION_ADAPT);
     weft_answer answer = is_input ? WEFT_ANSWER_INVALID : WEFT_ANSWER_INTERNAL;
     char text[ERROR_BYTES];
-    if (m && m->item)
-        snprintf(text, sizeof text, "%s: %s", m->item, m->text);
-    else
-        snprintf(text, sizeof text, "%s", m ? m->text : weft_err_text(err));
+    const char *item = m ? m->item : NULL;
+    snprintf(text, sizeof text, "%s%s%s%s%s%s", op->is_made ? "failed to load " : "",
+             op->is_made ? op->model : "", op->is_made ? ": " : "", item ? item : "",
+             item ? ": " : "", m ? m->text : weft_err_text(err));
     end(op, answer, text);
 }
 
@@ -309,7 +310,7 @@ static void run_open(weft_job *job)
     op->diag = weft_diag_create();
     op->err = op->diag ? WEFT_ERR_OK : WEFT_ERR_NOMEM;
     if (op->err == WEFT_ERR_OK && op->is_made)
-        op->err = source->make(source->user, op->model, op->diag, &op->path);
+        op->err = source->make(source->user, op->model, op->config, op->diag, &op->path);
     if (op->err != WEFT_ERR_OK)
         return;
     const weft_serve_bundle as = {.path = op->path,
@@ -627,14 +628,18 @@ bool weft_deployment__has_source(const weft_deployment *d)
     return d->options.source.make != NULL;
 }
 
-uint64_t weft_deployment__make(weft_deployment *d, const char *model, weft_operation_wait *wait)
+uint64_t weft_deployment__make(weft_deployment *d, const char *model, const char *config,
+                               weft_operation_wait *wait)
 {
     bool failed = false;
     operation *op = calloc(1, sizeof *op);
     if (!op)
         return 0;
-    *op = (operation){
-        .kind = OPERATION_LOAD, .model = copy(model, &failed), .is_made = true, .alone = true};
+    *op = (operation){.kind = OPERATION_LOAD,
+                      .model = copy(model, &failed),
+                      .config = copy(config, &failed),
+                      .is_made = true,
+                      .alone = true};
     return enqueue(d, op, failed, wait);
 }
 

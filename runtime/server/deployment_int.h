@@ -115,8 +115,8 @@ void weft_deployment__close(weft_deployment *deployment); /* NULL is allowed */
 uint64_t weft_deployment__load(weft_deployment *deployment, const weft_serve_bundle *as, bool alone,
                                weft_operation_wait *wait);
 /* The same for the versions of a model that the repository's source makes, in place of all others.
- */
-uint64_t weft_deployment__make(weft_deployment *deployment, const char *model,
+ * `config`: see weft_serve_source. */
+uint64_t weft_deployment__make(weft_deployment *deployment, const char *model, const char *config,
                                weft_operation_wait *wait);
 /* Whether the repository has models that are compiled, and no bundles. */
 bool weft_deployment__has_source(const weft_deployment *deployment);
@@ -201,6 +201,7 @@ bool weft_repository__scan(weft_repository_scan *scan, const char **out_model,
 typedef struct weft_repository_request {
     const char *version; /* NULL: load the latest, in place of all others; unload all */
     const char *path;    /* of an adapter, below the folder of all; NULL: BASE/ADAPTER */
+    const char *config;  /* see weft_serve_source */
     bool has_weight;
     double weight;
 } weft_repository_request;

@@ -1,10 +1,12 @@
 /* Answers of ModelInfer as messages: ModelInferResponse, or ModelStreamInferResponse for streams.
  */
+#include "runtime/server/classes.h"
 #include "runtime/server/grpc_int.h"
 #include "runtime/server/regions.h"
 
 #include "grpc_service.pb-c.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef Inference__ModelInferResponse__ParametersEntry answer_entry;
@@ -104,33 +106,69 @@ static void put_place(answer_place *to, const weft_region_place *place, size_t b
     output->parameters = to->list;
 }
 
-bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
-                            size_t *out_len)
+/* An output as classes: their strings are packed into `packed`. */
+static weft_answer put_classes(const weft_grpc_infer *infer, uint32_t i, weft_classes *classes,
+                               weft_buf *packed, answer_output *output, char *text)
+{
+    static char type[] = "BYTES";
+    uint32_t at = infer->output[i].at;
+    weft_answer answer = weft_classes__list(infer->program, at, &infer->request->out[at],
+                                            infer->output[i].n_class, classes, text);
+    if (answer == WEFT_ANSWER_OK)
+        weft_classes__pack(classes, packed);
+    output->datatype = type;
+    output->n_shape = (size_t)classes->rank;
+    output->shape = classes->dim;
+    return answer;
+}
+
+static void put_tensor(const weft_grpc_infer *infer, uint32_t at, answer_place *shared,
+                       answer_output *output, ProtobufCBinaryData *raw)
+{
+    weft_tensor *t = &infer->request->out[at];
+    weft_region_place place;
+    output->datatype = (char *)weft_dtype_oip_name(t->dtype);
+    output->n_shape = (size_t)t->rank;
+    output->shape = t->dim;
+    if (weft_regions__find_output(infer->request, at, &place))
+        put_place(shared, &place, weft_tensor_bytes(t), output);
+    else
+        *raw = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
+}
+
+/* What the message refers to, by output. */
+typedef struct answer_parts {
+    answer_output output;
+    answer_place shared;
+    weft_classes classes;
+    weft_buf packed;
+} answer_parts;
+
+weft_answer weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
+                                   size_t *out_len, char *text)
 {
     const weft_bundle_program *p = infer->program;
     uint32_t n = infer->n_output;
     Inference__ModelInferResponse response = INFERENCE__MODEL_INFER_RESPONSE__INIT;
-    answer_output *output = calloc(n + 1, sizeof *output);
+    answer_parts *part = calloc(n + 1, sizeof *part);
     answer_output **list = calloc(n + 1, sizeof *list);
     ProtobufCBinaryData *raw = calloc(n + 1, sizeof *raw);
-    /* Only where outputs are in shared memory. */
-    answer_place *shared =
-        weft_regions__has_outputs(infer->request) ? calloc(n + 1, sizeof *shared) : NULL;
-    weft_region_place place;
     answer_parameters parameters;
-    bool ok = output && list && raw && (shared || !weft_regions__has_outputs(infer->request));
-    for (uint32_t i = 0; ok && i < n; i++) {
-        weft_tensor *t = &infer->request->out[infer->output[i]];
-        inference__model_infer_response__infer_output_tensor__init(&output[i]);
-        output[i].name = (char *)p->output[infer->output[i]].name;
-        output[i].datatype = (char *)weft_dtype_oip_name(t->dtype);
-        output[i].n_shape = (size_t)t->rank;
-        output[i].shape = t->dim;
-        list[i] = &output[i];
-        if (weft_regions__find_output(infer->request, infer->output[i], &place))
-            put_place(&shared[i], &place, weft_tensor_bytes(t), &output[i]);
-        else
-            raw[i] = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
+    bool ok = part && list && raw;
+    weft_answer answer = WEFT_ANSWER_OK;
+    for (uint32_t i = 0; ok && answer == WEFT_ANSWER_OK && i < n; i++) {
+        uint32_t at = infer->output[i].at;
+        list[i] = &part[i].output;
+        inference__model_infer_response__infer_output_tensor__init(list[i]);
+        list[i]->name = (char *)p->output[at].name;
+        if (infer->output[i].n_class) {
+            answer = put_classes(infer, i, &part[i].classes, &part[i].packed, list[i], text);
+            raw[i] = (ProtobufCBinaryData){.len = part[i].packed.len,
+                                           .data = (uint8_t *)part[i].packed.at};
+            ok = !part[i].packed.failed;
+        } else {
+            put_tensor(infer, at, &part[i].shared, list[i], &raw[i]);
+        }
     }
     if (infer->request->chosen.name)
         put_choice(&infer->request->chosen, &parameters, &response);
@@ -140,12 +178,18 @@ bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **
     response.n_outputs = response.n_raw_output_contents = n;
     response.outputs = list;
     response.raw_output_contents = raw;
-    if (ok)
+    if (ok && answer == WEFT_ANSWER_OK)
         ok = talks ? pack_streamed(&response, NULL, &parameters, out, out_len)
                    : weft_grpc__pack(&response.base, out, out_len);
-    free(output);
+    for (uint32_t i = 0; part && i < n; i++) {
+        weft_classes__finish(&part[i].classes);
+        weft_buf_finish(&part[i].packed);
+    }
+    free(part);
     free(list);
     free(raw);
-    free(shared);
-    return ok;
+    if (ok)
+        return answer;
+    snprintf(text, WEFT_REQUEST_MESSAGE_MAX, "the answer does not fit into memory or a message");
+    return WEFT_ANSWER_INTERNAL;
 }

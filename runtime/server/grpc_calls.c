@@ -127,6 +127,10 @@ static Inference__ModelInput **list_inputs(weft_arena *arena, const weft_bundle_
         list[i]->name = (char *)p->input[i].name;
         list[i]->data_type = config_type(dtype_of(p, &p->input[i]));
         list[i]->dims = list_shape(arena, p, &p->input[i], skip, &list[i]->n_dims);
+        if (p->input[i].format && *p->input[i].format)
+            list[i]->format = strcmp(p->input[i].format, "NCHW") == 0
+                                  ? INFERENCE__MODEL_INPUT__FORMAT__FORMAT_NCHW
+                                  : INFERENCE__MODEL_INPUT__FORMAT__FORMAT_NHWC;
     }
     return list;
 }

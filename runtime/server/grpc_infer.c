@@ -2,6 +2,7 @@
  * data stays where the decoder put it (malloc aligns it); only narrow types of typed contents are
  * converted. The message is untrusted: every malformed field gives an error that names the input.
  */
+#include "runtime/server/classes.h"
 #include "runtime/server/grpc_int.h"
 #include "runtime/server/regions.h"
 
@@ -306,24 +307,28 @@ static bool read_output(reader *r, const infer_output *output)
     if (at == UINT32_MAX)
         return fail(r, WEFT_ANSWER_INVALID, "the model has no output '%.64s'", output->name);
     for (uint32_t i = 0; i < r->infer->n_output; i++)
-        if (r->infer->output[i] == at)
+        if (r->infer->output[i].at == at)
             return fail(r, WEFT_ANSWER_INVALID, "output '%s' is asked for twice",
                         p->output[at].name);
+    uint64_t n_class = 0;
     for (size_t i = 0; i < output->n_parameters; i++) {
         const char *key = output->parameters[i]->key;
-        uint64_t classes = 0;
         if (!read_place(r, key, output->parameters[i]->value, &place))
             return false;
         if (strcmp(key, "classification") == 0 &&
-            !read_count(r, key, output->parameters[i]->value, &classes))
+            !read_count(r, key, output->parameters[i]->value, &n_class))
             return false;
-        if (classes > 0)
-            return fail(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
     }
+    if (n_class && place.name)
+        return fail(r, WEFT_ANSWER_UNSUPPORTED,
+                    "output '%s': classes cannot be written to shared memory", p->output[at].name);
+    if (n_class && !take(r, weft_classes__check(p, at, n_class, r->text)))
+        return false;
     if (place.name &&
         !take(r, weft_regions__place_output(r->regions, p, r->infer->request, at, &place, r->text)))
         return false;
-    r->infer->output[r->infer->n_output++] = at;
+    r->infer->output[r->infer->n_output].at = at;
+    r->infer->output[r->infer->n_output++].n_class = (uint32_t)n_class;
     weft_request__ask(r->infer->request, at);
     return true;
 }
@@ -340,7 +345,7 @@ static bool read_outputs(reader *r)
         if (!read_output(r, in->outputs[i]))
             return false;
     for (uint32_t k = 0; k < p->n_output && in->n_outputs == 0; k++)
-        r->infer->output[r->infer->n_output++] = k;
+        r->infer->output[r->infer->n_output++].at = k;
     return true;
 }
 
@@ -497,14 +502,13 @@ static weft_grpc_call *call_of(weft_job *job)
 static void write_answer(weft_grpc_call *call)
 {
     char text[WEFT_REQUEST_MESSAGE_MAX];
-    weft_answer stored = weft_regions__store(call->infer->request, text);
-    if (stored != WEFT_ANSWER_OK)
-        weft_grpc__fail_call(call, weft_grpc__status_of(stored), "%s", text);
-    else if (!weft_grpc__write_infer(call->infer, call->talks, &call->message, &call->len))
-        weft_grpc__fail_call(call, WEFT_GRPC_INTERNAL,
-                             "the answer does not fit into memory or a message");
-    else
+    weft_answer answer = weft_regions__store(call->infer->request, text);
+    if (answer == WEFT_ANSWER_OK)
+        answer = weft_grpc__write_infer(call->infer, call->talks, &call->message, &call->len, text);
+    if (answer == WEFT_ANSWER_OK)
         weft_grpc__pack_answer(call);
+    else
+        weft_grpc__fail_call(call, weft_grpc__status_of(answer), "%s", text);
 }
 
 /* The call needs its model no more. */

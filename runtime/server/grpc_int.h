@@ -209,7 +209,9 @@ struct weft_grpc_infer {
     bool *has_input;
     void **converted; /* by input: data that was converted, owned; NULL: none */
     size_t decoded;   /* bytes of `in` and of what was converted */
-    uint32_t *output; /* outputs of the program, in the order of the answer */
+    struct {
+        uint32_t at, n_class; /* of the program; see weft_oip_output */
+    } * output;               /* in the order of the answer */
     uint32_t n_output;
     weft_job job; /* frees it beside the loop */
 };
@@ -220,9 +222,9 @@ bool weft_grpc__read_infer(const weft_model_ref *model, weft_regions *regions,
                            const uint8_t *message, size_t len, size_t decoded_max,
                            weft_answer *out_answer, char *text, weft_grpc_infer **out);
 /* Packs the answer with its prefix, as a ModelInferResponse or, `talks`, ModelStreamInferResponse.
- * false: out of memory, or longer than 4 GiB. */
-bool weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
-                            size_t *out_len);
+ * Else `text` says why not. */
+weft_answer weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
+                                   size_t *out_len, char *text);
 /* The ModelStreamInferResponse of a request that failed. */
 bool weft_grpc__write_error(const char *id, const char *text, uint8_t **out, size_t *out_len);
 void weft_grpc__destroy_infer(weft_grpc_infer *infer);

@@ -65,6 +65,10 @@ static const char *take_parameter(const char *name, const Inference__ModelReposi
         out->request.path = text; /* of the message, or "" */
         return *text && text != number ? NULL : "'path' is a text";
     }
+    if (loads && strcmp(name, "config") == 0) {
+        out->request.config = text; /* of the message, or "" */
+        return *text && text != number ? NULL : "'config' is a text";
+    }
     /* No model depends on another. */
     return !loads && strcmp(name, "unload_dependents") == 0 ? NULL : "an unknown parameter";
 }

@@ -22,7 +22,7 @@ static void on_end(weft_operation_wait *wait, weft_answer answer, const char *er
 
 typedef struct parameters {
     weft_repository_request request;
-    char version[WEFT_VERSION_MAX], path[HTTP_PARAMETERS_BYTES];
+    char version[WEFT_VERSION_MAX], path[HTTP_PARAMETERS_BYTES], config[HTTP_PARAMETERS_BYTES];
 } parameters;
 
 static bool take_version(http_exchange *x, const json_t *value, parameters *out)
@@ -42,6 +42,17 @@ static bool take_version(http_exchange *x, const json_t *value, parameters *out)
     return true;
 }
 
+/* NULL: the value is no text, or an empty one; the exchange has its error. */
+static const char *take_text(http_exchange *x, const char *name, const json_t *value,
+                             char out[HTTP_PARAMETERS_BYTES])
+{
+    const char *text = json_string_value(value);
+    if (text && *text && strlen(text) < HTTP_PARAMETERS_BYTES)
+        return strcpy(out, text);
+    weft_http__fail(x, 400, "'%s' is a text", name);
+    return NULL;
+}
+
 static bool take_parameter(http_exchange *x, const char *name, const json_t *value, bool loads,
                            parameters *out)
 {
@@ -55,15 +66,10 @@ static bool take_parameter(http_exchange *x, const char *name, const json_t *val
         weft_http__fail(x, 400, "'weight' is a number from 0 to 1000000");
         return false;
     }
-    if (loads && strcmp(name, "path") == 0) {
-        const char *text = json_string_value(value);
-        if (text && *text && strlen(text) < sizeof out->path) {
-            out->request.path = strcpy(out->path, text);
-            return true;
-        }
-        weft_http__fail(x, 400, "'path' is a text");
-        return false;
-    }
+    if (loads && strcmp(name, "path") == 0)
+        return (out->request.path = take_text(x, name, value, out->path)) != NULL;
+    if (loads && strcmp(name, "config") == 0)
+        return (out->request.config = take_text(x, name, value, out->config)) != NULL;
     if (!loads && strcmp(name, "unload_dependents") == 0)
         return true; /* no model depends on another */
     weft_http__fail(x, 400, "parameter '%.64s' is not supported", name);

@@ -10,7 +10,8 @@ struct json_t;
 
 /* An output that the client asks for. */
 typedef struct weft_oip_output {
-    uint32_t at; /* index among the program's outputs */
+    uint32_t at;      /* index among the program's outputs */
+    uint32_t n_class; /* see classes.h; 0: the tensor itself */
     bool binary;
 } weft_oip_output;
 

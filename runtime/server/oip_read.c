@@ -3,6 +3,8 @@
  * refused, and error texts name inputs, never addresses or files. */
 #include "runtime/server/oip_read_int.h"
 
+#include "runtime/server/classes.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +86,6 @@ static bool read_adapter(weft_oip__reader *r, weft_oip__parameters *out)
 
 static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__parameters *out)
 {
-    uint64_t classes = 0;
     for (unsigned i = 0; i < sizeof parameter_names / sizeof parameter_names[0]; i++) {
         if (strcmp(key, parameter_names[i]) != 0)
             continue;
@@ -116,11 +117,8 @@ static bool read_parameter(weft_oip__reader *r, const char *key, weft_oip__param
         return read_flag(r, key, &out->binary);
     if (strcmp(key, "binary_data_output") == 0)
         return read_flag(r, key, &out->binary_output);
-    if (strcmp(key, "classification") == 0) {
-        bool ok = read_count(r, key, &classes);
-        out->classified = classes > 0;
-        return ok;
-    }
+    if (strcmp(key, "classification") == 0)
+        return read_count(r, key, &out->n_class);
     if (strcmp(key, "shared_memory_region") == 0)
         return read_region(r, out);
     if (strcmp(key, "shared_memory_offset") == 0)
@@ -355,15 +353,20 @@ static bool add_output(weft_oip__reader *r, const char *name, const weft_oip__pa
     for (uint32_t i = 0; i < r->infer->n_output; i++)
         if (r->infer->output[i].at == at)
             return weft_oip__refuse(r, WEFT_ANSWER_INVALID, "outputs has '%s' twice", name);
-    if (given->classified)
-        return weft_oip__refuse(r, WEFT_ANSWER_UNSUPPORTED, "classification is not supported");
+    if (given->n_class && given->shared)
+        return weft_oip__refuse(r, WEFT_ANSWER_UNSUPPORTED,
+                                "output '%s': classes cannot be written to shared memory", name);
+    if (given->n_class &&
+        !weft_oip__accept(r, weft_classes__check(p, at, given->n_class, r->message)))
+        return false;
     const weft_region_place where = place_of(given);
     if (given->shared &&
         !weft_oip__accept(r, weft_regions__place_output(r->regions, p, r->infer->request, at,
                                                         &where, r->message)))
         return false;
     int binary = given->binary >= 0 ? given->binary : r->root.binary_output;
-    r->infer->output[r->infer->n_output++] = (weft_oip_output){.at = at, .binary = binary > 0};
+    r->infer->output[r->infer->n_output++] =
+        (weft_oip_output){.at = at, .n_class = (uint32_t)given->n_class, .binary = binary > 0};
     weft_request__ask(r->infer->request, at);
     return true;
 }

@@ -8,8 +8,9 @@
 
 /* The members of `parameters` objects that are used. */
 typedef struct weft_oip__parameters {
-    bool has_size, classified;
-    bool shared; /* in shared memory: */
+    bool has_size;
+    uint64_t n_class; /* 0: none */
+    bool shared;      /* in shared memory: */
     char region[WEFT_REGION_NAME_MAX];
     uint64_t region_offset, region_bytes;
     unsigned seen; /* bits, by parameter_names */

@@ -2,6 +2,7 @@
  * Infer responses are written directly, because jansson would allocate an object for each number;
  * all others use jansson. */
 #include "runtime/server/access_int.h"
+#include "runtime/server/classes.h"
 #include "runtime/server/deployment_int.h"
 #include "runtime/server/json_dump.h"
 #include "runtime/server/oip_int.h"
@@ -77,22 +78,54 @@ static bool fits_json(const weft_tensor *t)
     return true;
 }
 
-/* `shared`: where its values are, in shared memory; NULL: in the answer. */
-static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bool binary,
-                       const weft_region_place *shared)
+static void begin_output(weft_buf *out, const char *name, const char *type, const int64_t *dim,
+                         int32_t rank)
 {
     weft_buf_puts(out, "{\"name\":");
     put_json_string(out, name);
     weft_buf_puts(out, ",\"datatype\":\"");
-    weft_buf_puts(out, weft_dtype_oip_name(t->dtype));
+    weft_buf_puts(out, type);
     weft_buf_puts(out, "\",\"shape\":[");
-    for (int32_t i = 0; i < t->rank; i++) {
+    for (int32_t i = 0; i < rank; i++) {
         if (i)
             weft_buf_putc(out, ',');
-        weft_buf_put_i64(out, t->dim[i]);
+        weft_buf_put_i64(out, dim[i]);
     }
+    weft_buf_putc(out, ']');
+}
+
+static void put_binary_size(weft_buf *out, size_t bytes)
+{
+    weft_buf_puts(out, ",\"parameters\":{\"binary_data_size\":");
+    weft_buf_put_u64(out, bytes);
+    weft_buf_puts(out, "}}");
+}
+
+static void put_classes(weft_buf *out, const char *name, const weft_classes *c, bool binary)
+{
+    const char *s = c->text;
+    begin_output(out, name, "BYTES", c->dim, c->rank);
+    if (binary) {
+        put_binary_size(out, weft_classes__bytes(c));
+        return;
+    }
+    weft_buf_puts(out, ",\"data\":[");
+    for (size_t i = 0; i < c->n; i++) {
+        if (i)
+            weft_buf_putc(out, ',');
+        put_json_string(out, s);
+        s += strlen(s) + 1;
+    }
+    weft_buf_puts(out, "]}");
+}
+
+/* `shared`: where its values are, in shared memory; NULL: in the answer. */
+static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bool binary,
+                       const weft_region_place *shared)
+{
+    begin_output(out, name, weft_dtype_oip_name(t->dtype), t->dim, t->rank);
     if (shared) {
-        weft_buf_puts(out, "],\"parameters\":{\"shared_memory_region\":");
+        weft_buf_puts(out, ",\"parameters\":{\"shared_memory_region\":");
         put_json_string(out, shared->name);
         weft_buf_puts(out, ",\"shared_memory_byte_size\":");
         weft_buf_put_u64(out, weft_tensor_bytes(t));
@@ -102,12 +135,10 @@ static void put_output(weft_buf *out, const char *name, const weft_tensor *t, bo
         return;
     }
     if (binary) {
-        weft_buf_puts(out, "],\"parameters\":{\"binary_data_size\":");
-        weft_buf_put_u64(out, weft_tensor_bytes(t));
-        weft_buf_puts(out, "}}");
+        put_binary_size(out, weft_tensor_bytes(t));
         return;
     }
-    weft_buf_puts(out, "],\"data\":[");
+    weft_buf_puts(out, ",\"data\":[");
     int64_t n = weft_tensor_numel(t);
     for (int64_t i = 0; i < n; i++) {
         if (i)
@@ -135,14 +166,25 @@ static void put_choice(weft_buf *out, const weft_app_choice *c)
     weft_buf_putc(out, '}');
 }
 
-bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *out_json_len,
-                           weft_answer *out_answer, char *message)
+/* The classes of those outputs of which they are asked; `list`: zeroed, one for each output. */
+static weft_answer list_classes(const weft_oip_infer *infer, weft_classes *list, char *message)
+{
+    weft_answer answer = WEFT_ANSWER_OK;
+    for (uint32_t i = 0; i < infer->n_output && answer == WEFT_ANSWER_OK; i++) {
+        const weft_oip_output *o = &infer->output[i];
+        if (o->n_class)
+            answer = weft_classes__list(infer->program, o->at, &infer->request->out[o->at],
+                                        o->n_class, &list[i], message);
+    }
+    return answer;
+}
+
+/* Writes the answer; `classes`: one for each output. */
+static bool write_outputs(const weft_oip_infer *infer, const weft_classes *classes, weft_buf *out,
+                          size_t *out_json_len, weft_answer *out_answer, char *message)
 {
     const weft_bundle_program *p = infer->program;
     weft_region_place shared;
-    *out_answer = weft_regions__store(infer->request, message);
-    if (*out_answer != WEFT_ANSWER_OK)
-        return false;
     weft_buf_puts(out, "{\"model_name\":");
     put_json_string(out, weft_bundle_served(p));
     weft_buf_puts(out, ",\"model_version\":\"");
@@ -158,7 +200,7 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
         const weft_oip_output *o = &infer->output[i];
         const weft_tensor *t = &infer->request->out[o->at];
         bool is_shared = weft_regions__find_output(infer->request, o->at, &shared);
-        if (!o->binary && !is_shared && !fits_json(t)) {
+        if (!o->n_class && !o->binary && !is_shared && !fits_json(t)) {
             *out_answer = WEFT_ANSWER_INVALID;
             snprintf(message, WEFT_REQUEST_MESSAGE_MAX,
                      "output '%s' (%s) has values that JSON cannot represent: ask for binary data",
@@ -167,14 +209,19 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
         }
         if (i)
             weft_buf_putc(out, ',');
-        put_output(out, p->output[o->at].name, t, o->binary, is_shared ? &shared : NULL);
+        if (o->n_class)
+            put_classes(out, p->output[o->at].name, &classes[i], o->binary);
+        else
+            put_output(out, p->output[o->at].name, t, o->binary, is_shared ? &shared : NULL);
     }
     weft_buf_puts(out, "]}");
     *out_json_len = out->len;
     for (uint32_t i = 0; i < infer->n_output; i++) {
         const weft_tensor *t = &infer->request->out[infer->output[i].at];
-        if (infer->output[i].binary &&
-            !weft_regions__find_output(infer->request, infer->output[i].at, &shared))
+        if (infer->output[i].binary && infer->output[i].n_class)
+            weft_classes__pack(&classes[i], out);
+        else if (infer->output[i].binary &&
+                 !weft_regions__find_output(infer->request, infer->output[i].at, &shared))
             weft_buf_add(out, t->data, weft_tensor_bytes(t));
     }
     if (!out->failed)
@@ -184,9 +231,30 @@ bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *o
     return false;
 }
 
+bool weft_oip__write_infer(const weft_oip_infer *infer, weft_buf *out, size_t *out_json_len,
+                           weft_answer *out_answer, char *message)
+{
+    weft_classes *classes = calloc(infer->n_output + 1, sizeof *classes);
+    *out_answer = WEFT_ANSWER_INTERNAL;
+    if (!classes) {
+        snprintf(message, WEFT_REQUEST_MESSAGE_MAX, "out of memory");
+        return false;
+    }
+    *out_answer = weft_regions__store(infer->request, message);
+    if (*out_answer == WEFT_ANSWER_OK)
+        *out_answer = list_classes(infer, classes, message);
+    bool ok = *out_answer == WEFT_ANSWER_OK &&
+              write_outputs(infer, classes, out, out_json_len, out_answer, message);
+    for (uint32_t i = 0; i < infer->n_output; i++)
+        weft_classes__finish(&classes[i]);
+    free(classes);
+    return ok;
+}
+
 /* -- Metadata ------------------------------------------------------------------------------- */
 
 static const char *const extensions[] = {"binary_tensor_data",
+                                         "classification",
                                          "model_configuration",
                                          "model_repository",
                                          "schedule_policy",
@@ -266,9 +334,14 @@ static json_t *list_ports(const weft_bundle_program *p, const weft_bundle_port *
         const char *type = weft_dtype_oip_name((weft_dtype)t->dtype);
         char name[32];
         snprintf(name, sizeof name, "%s%s", config ? "TYPE_" : "", type);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", port[i].name,
-                                              config ? "data_type" : "datatype", name,
-                                              config ? "dims" : "shape", shape));
+        json_t *one =
+            json_pack("{s:s, s:s, s:o}", "name", port[i].name, config ? "data_type" : "datatype",
+                      name, config ? "dims" : "shape", shape);
+        if (config && port[i].format && *port[i].format) {
+            snprintf(name, sizeof name, "FORMAT_%s", port[i].format);
+            json_object_set_new(one, "format", json_string(name));
+        }
+        json_array_append_new(list, one);
     }
     return list;
 }

@@ -77,7 +77,7 @@ static void done_look(weft_job *job)
         if (p->found[i].gone)
             (void)weft_deployment__unload(p->deployment, NULL, p->found[i].model, NULL, NULL);
         else
-            (void)weft_deployment__make(p->deployment, p->found[i].model, NULL);
+            (void)weft_deployment__make(p->deployment, p->found[i].model, NULL, NULL);
     clear(p);
     set_timer(p);
 }

@@ -271,8 +271,9 @@ static bool load_made(weft_deployment *d, const char *folder, const char *model,
                       "the versions to load are those of the model's version_policy");
     if (!is_name(model, strlen(model)) || n < 0 || (size_t)n >= sizeof path ||
         !weft_file_is_folder(path))
-        return refuse(out, WEFT_ANSWER_NOT_FOUND, "the repository has no such model");
-    return weft_deployment__make(d, model, wait) != 0 ||
+        return refuse(out, WEFT_ANSWER_NOT_FOUND,
+                      "failed to load: the repository has no such model");
+    return weft_deployment__make(d, model, request->config, wait) != 0 ||
            refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");
 }
 
@@ -291,6 +292,9 @@ bool weft_repository__load(weft_deployment *d, const char *folder, const char *m
                       "loading and unloading is off: start the server with --repository");
     if (weft_deployment__has_source(d))
         return load_made(d, folder, model, request, wait, out);
+    if (request->config)
+        return refuse(out, WEFT_ANSWER_INVALID,
+                      "parameter 'config' is for models that the server compiles");
     if (!weft_repository__find(folder, model, request->version, &file))
         return refuse(out, WEFT_ANSWER_NOT_FOUND, "the repository has no such model or version");
     const weft_serve_bundle as = {.path = file.path,

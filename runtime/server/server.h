@@ -110,9 +110,11 @@ typedef struct weft_serve_bundle {
 /* A repository of models that are compiled when they are to be served. Its functions run beside the
  * loop, each by one thread at a time. */
 typedef struct weft_serve_source {
-    /* Makes a bundle with the versions of a model that are to be served; *out_path is freed. NULL:
-     * the repository has bundles. */
-    weft_err (*make)(void *user, const char *model, weft_diag *diag, char **out_path);
+    /* Makes a bundle with the versions of a model that are to be served; *out_path is freed.
+     * `config`: JSON of the configuration in place of the repository's; NULL: none. NULL: the
+     * repository has bundles. */
+    weft_err (*make)(void *user, const char *model, const char *config, weft_diag *diag,
+                     char **out_path);
     /* Calls `found` for each model that is new, has changed, or is gone; those for which it returns
      * false are found again. */
     weft_err (*look)(void *user, bool (*found)(void *to, const char *model, bool gone), void *to,

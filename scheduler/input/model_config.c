@@ -149,6 +149,19 @@ static weft_err read_inner_dim(reader *r, const weft_pbtxt *f, void *out)
     return add_number(r, f, -1, INT32_MAX, DIMS_MAX - 1, &((raw_port *)out)->inner);
 }
 
+static weft_err read_format(reader *r, const weft_pbtxt *f, void *out)
+{
+    (void)r;
+    if (is_word(f, "FORMAT_NCHW") || is_word(f, "FORMAT_NHWC"))
+        ((raw_port *)out)->port.format = f->text + strlen("FORMAT_");
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_label_file(reader *r, const weft_pbtxt *f, void *out)
+{
+    return read_text(r, f, &((raw_port *)out)->port.label_file);
+}
+
 static weft_err read_reshape(reader *r, const weft_pbtxt *f, void *out)
 {
     static const key keys[] = {{"shape", read_inner_dim, true}, {0}};
@@ -162,8 +175,8 @@ static const key port_keys[] = {{"name", read_port_name, false},
                                 {"data_type", read_port_type, false},
                                 {"dims", read_port_dim, true},
                                 {"reshape", read_reshape, false},
-                                {"format", NULL, false},
-                                {"label_filename", NULL, false},
+                                {"format", read_format, false},
+                                {"label_filename", read_label_file, false},
                                 {"optional", expect_false, false},
                                 {"is_shape_tensor", expect_false, false},
                                 {"allow_ragged_batch", expect_false, false},

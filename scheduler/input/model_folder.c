@@ -20,6 +20,7 @@ enum {
     CONFIG_BYTES_MAX = 1 << 20,
     VERSION_DIGITS_MAX = 18,
     STEPS_MAX = 64,
+    LABELS_MAX = 1 << 16,
     NAME_BYTES_MAX = WEFT_SET_NAME_MAX
 };
 
@@ -108,6 +109,46 @@ static bool has_version(const folder_model *m, int64_t version)
 
 /* -- Models ----------------------------------------------------------------------------------- */
 
+/* One label a line, as many as the output may have. */
+static weft_err read_labels(reader *r, const folder_model *m, weft_set_port *port)
+{
+    const char *path = weft_arena_printf(r->arena, "%s/%s", m->path, port->label_file);
+    WEFT_VEC(const char *) label = {0};
+    char *text;
+    size_t len;
+    if (strchr(port->label_file, '/') || !weft_file_is_regular(path)) {
+        weft_diag_warn(r->diag, (weft_where){.file = m->config_file, .line = port->line},
+                       "label_filename: the model's folder has no file '%.128s': left out",
+                       port->label_file);
+        return WEFT_ERR_OK;
+    }
+    WEFT_TRY(weft_file_read(path, CONFIG_BYTES_MAX, r->diag, &text, &len));
+    for (const char *at = text, *end = text + len; at < end && label.len < LABELS_MAX;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t n = (size_t)((newline ? newline : end) - at);
+        size_t plain = n && at[n - 1] == '\r' ? n - 1 : n;
+        WEFT_VEC_PUSH(r->arena, &label, weft_arena_strndup(r->arena, at, plain));
+        at += n + 1;
+    }
+    free(text);
+    port->label = label.at;
+    port->n_label = label.len;
+    return WEFT_ERR_OK;
+}
+
+static weft_err read_all_labels(reader *r, folder_model *m)
+{
+    weft_set_config *c = &m->config.ports;
+    weft_set_port *port = weft_arena_array(r->arena, c->n_output + 1, sizeof *port);
+    for (size_t i = 0; i < c->n_output; i++) {
+        port[i] = c->output[i];
+        if (port[i].label_file)
+            WEFT_TRY(read_labels(r, m, &port[i]));
+    }
+    c->output = port;
+    return WEFT_ERR_OK;
+}
+
 static weft_err read_config(reader *r, folder_model *m)
 {
     char *text;
@@ -117,7 +158,7 @@ static weft_err read_config(reader *r, folder_model *m)
     WEFT_TRY(weft_file_read(m->config_file, CONFIG_BYTES_MAX, r->diag, &text, &len));
     weft_err err = weft_set__parse_config(text, len, m->config_file, r->arena, r->diag, &m->config);
     free(text);
-    return err;
+    return err == WEFT_ERR_OK ? read_all_labels(r, m) : err;
 }
 
 static bool is_either(const char *text, const char *a, const char *b)

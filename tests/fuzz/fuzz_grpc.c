@@ -25,9 +25,11 @@ static void answer(weft_grpc_infer *infer)
 {
     uint8_t *message = NULL;
     size_t len = 0;
+    char text[WEFT_REQUEST_MESSAGE_MAX];
     memcpy(infer->request->out, infer->request->in,
            infer->program->n_input * sizeof *infer->request->in);
-    if (!weft_grpc__write_infer(infer, true, &message, &len) || len < WEFT_GRPC_PREFIX_BYTES)
+    if (weft_grpc__write_infer(infer, true, &message, &len, text) != WEFT_ANSWER_OK ||
+        len < WEFT_GRPC_PREFIX_BYTES)
         abort();
     Inference__ModelStreamInferResponse *outer = inference__model_stream_infer_response__unpack(
         NULL, len - WEFT_GRPC_PREFIX_BYTES, message + WEFT_GRPC_PREFIX_BYTES);

@@ -32,9 +32,12 @@ static inline void oip_subject_open(oip_subject *s)
 {
     static const char *const names[] = {"batched", "fixed", "open"};
     static const weft_bundle_port ports[OIP_MODELS][4] = {
-        {{"image", 1}, {"mask", 2}, {"y", 3}, {"z", 4}},
-        {{"n", 1}, {"m", 2}},
-        {{"h", 1}, {"k", 2}}};
+        {{.name = "image", .value = 1},
+         {.name = "mask", .value = 2},
+         {.name = "y", .value = 3},
+         {.name = "z", .value = 4}},
+        {{.name = "n", .value = 1}, {.name = "m", .value = 2}},
+        {{.name = "h", .value = 1}, {.name = "k", .value = 2}}};
     static const weft_bundle_symbol symbols[2] = {{"b", 1, 1000000}, {"s", 1, 1000000}};
     memset(s, 0, sizeof *s);
     s->arena = weft_arena_create(0);

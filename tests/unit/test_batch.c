@@ -43,7 +43,7 @@ static void begin(subject *s, uint32_t seed)
     memset(s, 0, sizeof *s);
     s->seed = seed;
     bool batched = pick(s, 8) != 0;
-    static const weft_bundle_port input[] = {{"a", 1}, {"c", 2}};
+    static const weft_bundle_port input[] = {{.name = "a", .value = 1}, {.name = "c", .value = 2}};
     s->program = (weft_bundle_program){.name = "m",
                                        .n_symbol = 2,
                                        .input = input,
@@ -293,7 +293,7 @@ static void test_batch__each_request_gets_its_rows(void **state)
 static void test_batch__compares_so_many_bytes(void **state)
 {
     enum { N = 8, LEN = EQUAL_BYTES_MAX / 3 };
-    static const weft_bundle_port input[] = {{"a", 1}};
+    static const weft_bundle_port input[] = {{.name = "a", .value = 1}};
     weft_bundle_program p = {.name = "m", .n_symbol = 1, .input = input, .n_input = 1};
     router_model model = {.program = &p, .largest_bucket = 1, .shares_equal = true, .row_bytes = 1};
     uint8_t *data = calloc(N, LEN);
@@ -331,7 +331,7 @@ static void test_batch__compares_so_many_bytes(void **state)
 static void test_batch__large_outputs_are_shared(void **state)
 {
     enum { N = 3, ROWS = 70001 };
-    static const weft_bundle_port input[] = {{"a", 1}};
+    static const weft_bundle_port input[] = {{.name = "a", .value = 1}};
     static const struct {
         weft_dtype first;
         bool has_owner, shares;

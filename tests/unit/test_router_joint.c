@@ -376,7 +376,8 @@ static void test_joint__windows_fit_into_empty_images(void **state)
     weft_dimpool *dims = weft_dimpool_create(arena);
     weft_dim n = weft_dim_symbol(dims, "n", 1, 64), h = weft_dim_symbol(dims, "h", 1, 64);
     const weft_bundle_symbol symbol[] = {{"n", 1, 64}, {"h", 1, 64}};
-    const weft_bundle_port in[] = {{"x", 1}, {"x", 2}}, out[] = {{"y", 2}, {"y", 4}};
+    const weft_bundle_port in[] = {{.name = "x", .value = 1}, {.name = "x", .value = 2}};
+    const weft_bundle_port out[] = {{.name = "y", .value = 2}, {.name = "y", .value = 4}};
     weft_bundle_value value[4] = {0};
     for (int k = 0; k < 4; k++) {
         value[k].type = (weft_ttype){.dtype = WEFT_DTYPE_F32, .rank = 2, .dim = {n, h}};

@@ -355,6 +355,22 @@ static const char *const *list_heads(const weft_set_model *model, weft_arena *ar
     return name;
 }
 
+/* Formats and labels that the model's configuration gives. */
+static void add_ports(const weft_set_config *c, weft_arena *arena, weft_codegen_model *out)
+{
+    weft_codegen_port *port = weft_arena_array(arena, c->n_input + c->n_output + 1, sizeof *port);
+    for (size_t i = 0; i < c->n_input; i++)
+        if (c->input[i].format)
+            port[out->n_port++] =
+                (weft_codegen_port){.name = c->input[i].name, .format = c->input[i].format};
+    for (size_t i = 0; i < c->n_output; i++)
+        if (c->output[i].n_label)
+            port[out->n_port++] = (weft_codegen_port){.name = c->output[i].name,
+                                                      .label = c->output[i].label,
+                                                      .n_label = c->output[i].n_label};
+    out->port = port;
+}
+
 /* Collects SLO, rate and profile of each graph, on CPUs and on the device of --gpu, and its host
  * cost, which cannot be estimated, from its recorded profile. The bundle must not depend on the
  * machine that makes it: CPU slices have one, two and four cores, whatever this machine has. */
@@ -372,6 +388,8 @@ static weft_err profile_models(const options *o, const weft_tool_sources *source
                                           .slo_us = model->slo_us,
                                           .rate_per_s = model->rate_per_s,
                                           .admit_by_slo = model->admit_by_slo};
+        if (model && model->config)
+            add_ports(model->config, arena, &out[i]);
         if (model && model->n_head && !model->combine) { /* else it gives none of theirs */
             out[i].head = list_heads(model, arena);
             out[i].n_head = model->n_head;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "scheduler/scheduler.h"
+#include "tools/server/model_overlay.h"
 #include "tools/server/serve_child.h"
 
 #include <dirent.h>
@@ -225,16 +226,23 @@ static weft_err compile(weft_triton *r, const char *from, const char *to, weft_a
                                        code);
 }
 
-static weft_err make(void *user, const char *model, weft_diag *diag, char **out_path)
+static weft_err make(void *user, const char *model, const char *config, weft_diag *diag,
+                     char **out_path)
 {
     weft_triton *r = user;
     weft_arena *arena = weft_arena_create(0);
     if (!arena)
         return WEFT_ERR_NOMEM;
-    const char *from = weft_arena_printf(arena, "%s/%s", r->path, model);
     const char *to = weft_arena_printf(arena, "%s/%u.weft", r->folder, ++r->n_made);
+    const char *in = config ? weft_arena_printf(arena, "%s/%u", r->folder, r->n_made) : r->path;
+    const char *from = weft_arena_printf(arena, "%s/%s", in, model);
     bool killed = false;
-    weft_err err = compile(r, from, to, arena, diag, &killed);
+    weft_err err =
+        config ? weft_overlay_make(r->path, model, config, in, arena, diag) : WEFT_ERR_OK;
+    if (err == WEFT_ERR_OK)
+        err = compile(r, from, to, arena, diag, &killed);
+    if (config)
+        weft_overlay_remove(in, model, arena);
     if (killed) {
         pthread_mutex_lock(&r->lock);
         known_model *k = find_known(r, model);

@@ -22,7 +22,7 @@ def check_metadata(s):
     status, server = s.get("/v2")
     assert status == 200 and server["name"] == "weft" and server["version"], server
     # perf_analyzer requests statistics only if "statistics" is an extension.
-    assert {"binary_tensor_data", "statistics"} <= set(server["extensions"]), server
+    assert {"binary_tensor_data", "classification", "statistics"} <= set(server["extensions"]), server
     for path in ("/v2/models/digits", "/v2/models/digits/versions/1"):
         status, meta = s.get(path)
         assert status == 200 and meta["name"] == "digits" and meta["versions"] == ["1"], meta

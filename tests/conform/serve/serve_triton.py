@@ -5,17 +5,20 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
-from serving import EXAMPLES, WEFT, Server, check_images, digits, wait_until
+import numpy as np
+from serving import EXAMPLES, WEFT, Server, check_images, digits, tensor, wait_until
 
 x, _ = digits()
 want = {key: digits(key)[1] for key in ("digits_cnn", "digits_attn", "digits_parity", "digits_size")}
 CONFIG = """platform: "onnxruntime_onnx" max_batch_size: 8 version_policy { all { } }
-input { name: "image" data_type: TYPE_FP32 dims: [ 1, 8, 8 ] }
-output { name: "logits" data_type: TYPE_FP32 dims: [ 10 ] }
+input { name: "image" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 1, 8, 8 ] }
+output { name: "logits" data_type: TYPE_FP32 dims: [ 10 ] label_filename: "labels.txt" }
 """
+LABELS = ["zéro", "o\"ne", "two", "three", "four", "five", "six", "seven", "eight"]  # the last has none
 ENSEMBLE = """platform: "ensemble" max_batch_size: 8
 input { name: "image" data_type: TYPE_FP32 dims: [ 1, 8, 8 ] }
 output [ { name: "logits" data_type: TYPE_FP32 dims: [ 10 ] }, { name: "parity" data_type: TYPE_FP32 dims: [ 2 ] } ]
@@ -45,6 +48,34 @@ def check(server, model, key, version=""):
         check_images(connection, model + version, x[i:i + 1], want[key][i:i + 1])
 
 
+def check_classes(server):
+    """The classification extension, in JSON and in binary: VALUE:INDEX:LABEL of the largest elements of each row."""
+    best = np.argsort(-want["digits_attn"][:6], axis=1)[:, :4]
+    for binary in (False, True):
+        request = {"inputs": [tensor("image", x[:6])],
+                   "outputs": [{"name": "logits", "parameters": {"classification": 4, "binary_data": binary}}]}
+        status, head, body = server.request("POST", "/v2/models/m/infer", json.dumps(request))
+        size = int(head.get("inference-header-content-length", len(body)))
+        output = json.loads(body[:size])["outputs"][0]
+        assert status == 200 and output["datatype"] == "BYTES" and output["shape"] == [6, 4], output
+        texts, rest = output.get("data", []), body[size:]
+        while rest:
+            n, = struct.unpack_from("<I", rest)
+            texts.append(rest[4:4 + n].decode())
+            rest = rest[4 + n:]
+        for row, classes in enumerate(np.array(texts).reshape(6, 4)):
+            for k, text in enumerate(classes):
+                value, at, *label = text.split(":")
+                assert int(at) == best[row, k] and label == LABELS[int(at):int(at) + 1], (row, k, text)
+                assert abs(float(value) - want["digits_attn"][row, int(at)]) < 1e-3, (row, k, text)
+    # More classes than there are: all.
+    request["outputs"][0]["parameters"] = {"classification": 100}
+    output = json.loads(server.request("POST", "/v2/models/m/infer", json.dumps(request))[2])["outputs"][0]
+    assert output["shape"] == [6, 10] and sorted(t.split(":")[1] for t in output["data"][:10]) == [str(i) for i in range(10)], output
+    config = server.get("/v2/models/m/config")[1]
+    assert config["input"][0]["format"] == "FORMAT_NCHW", config
+
+
 def index(server):
     return {(m["name"], m["version"]): m["state"] for m in server.post_repository("index")[1]}
 
@@ -58,6 +89,8 @@ put("m", 1, "digits_cnn")
 put("m", 3, "digits_attn")
 put("p", 7, "digits_parity")
 configure("m", CONFIG)
+with open("models/m/labels.txt", "w", encoding="utf-8") as f:
+    f.write("\n".join(LABELS) + "\n")
 configure("e", ENSEMBLE)
 
 # By hand: one bundle has all versions, of which the latest answers.
@@ -81,6 +114,7 @@ with Server("--repository=models", bundle="--log-level=info") as server:
     check(server, "m", "digits_attn")
     check(server, "m", "digits_cnn", "/versions/1")
     check(server, "p", "digits_parity")
+    check_classes(server)
     status, got = server.get("/v2/models/e/config")
     assert status == 200 and [o["dims"] for o in got["output"]] == [[10], [2]], got
     body = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": x[0].ravel().tolist()}]}
@@ -99,8 +133,29 @@ with Server("--repository=models", bundle="--log-level=info") as server:
     assert server.post_repository("models/m/unload")[0] == 200 and versions(server, "m") is None
     assert index(server)["m", "4"] == "UNAVAILABLE"
     check(server, "p", "digits_parity")
+    # Another configuration, in place of all of config.pbtxt, until the model is loaded again.
+    given = {"maxBatchSize": "4", "version_policy": {"specific": {"versions": ["3"]}}, "parameters": {"a": {"string_value": "b"}},
+             "input": [{"name": "image", "data_type": "TYPE_FP32", "dims": ["1", 8, 8]}], "dynamic_batching": {}, "cc_model_filenames": None}
+    assert server.post_repository("models/m/load", {"parameters": {"config": json.dumps(given)}}) == (200, {})
+    assert versions(server, "m") == ["3"] and server.get("/v2/models/m/config")[1]["max_batch_size"] == 4
+    check(server, "m", "digits_attn")
+    only = {"platform": "ensemble", "input": [{"name": "image", "data_type": "TYPE_FP32", "dims": [1, 1, 8, 8]}],
+            "output": [{"name": "parity", "data_type": "TYPE_FP32", "dims": [1, 2]}],
+            "ensemble_scheduling": {"step": [{"model_name": "p", "model_version": -1, "input_map": {"image": "image"},
+                                              "output_map": {"logits": "parity"}}]}}
+    assert server.post_repository("models/e/load", {"parameters": {"config": json.dumps(only)}}) == (200, {})
+    assert [o["name"] for o in server.get("/v2/models/e/config")[1]["output"]] == ["parity"]
+    for config, text in (("{", "no JSON object"), ("[1]", "not the JSON of"), ("a" * 4096, "at most 4096 bytes"),
+                         ('{"a b": 1}', "not the JSON of"), ('{"a": ' + "[" * 50 + "]" * 50 + "}", "not the JSON of"),
+                         ('{"default_model_filename": "../3/model.onnx"}', "cannot be compiled"), ('{"max_batch_size": "x\\" y"}', "cannot be compiled")):
+        status, got = server.post_repository("models/m/load", {"parameters": {"config": config}})
+        assert status == 400 and text in got["error"] and (len(config) > 4000 or "failed to load m" in got["error"]), (config, got)
+    check(server, "m", "digits_attn")
+    assert server.post_repository("models/m/load") == (200, {}) and versions(server, "m") == ["3", "4"]
     # What cannot be: the model that was served goes on.
-    assert server.post_repository("models/none/load")[0] == 404 and server.post_repository("models/..%2Fmodels/load")[0] in (400, 404)
+    status, got = server.post_repository("models/none/load")
+    assert status == 404 and "failed to load" in got["error"], got
+    assert server.post_repository("models/..%2Fmodels/load")[0] in (400, 404)
     assert server.post_repository("models/p/load", {"parameters": {"version": 7}})[0] == 400
     configure("p", 'max_batch_size: 8 input { name: "image" data_type: TYPE_INT8 dims: [ 1, 8, 8 ] }')
     status, got = server.post_repository("models/p/load")
