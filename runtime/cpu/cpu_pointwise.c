@@ -300,12 +300,13 @@ static bool find_clip(const weft_step *step, uint32_t s, float *lo, float *hi)
     return *lo <= *hi;
 }
 
-/* Whether an element-wise program is faster than oneDNN's post-ops: for functions with a
- * polynomial, and for so few pixels that oneDNN's kernels unfold images. */
+/* Whether an element-wise program is faster than oneDNN's post-ops: for functions with a polynomial
+ * and hard_swish, and for so few pixels that oneDNN's kernels unfold images. */
 static bool gains(const pointwise_kernel *k, const weft_step *step, uint32_t n)
 {
     for (uint32_t s = 0; s < n; s++)
-        if (step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG)
+        if ((step[s].op >= WEFT_STEP_SIGMOID && step[s].op <= WEFT_STEP_LOG) ||
+            step[s].op == WEFT_STEP_HARD_SWISH)
             return true;
     return k->images * k->pixels <= FEW_PIXELS;
 }
