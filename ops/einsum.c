@@ -1,22 +1,16 @@
 /* Einstein summation by index loops: any number of operands, repeated labels, an ellipsis. */
+#include "ops/einsum.h"
 #include "ops/op_int.h"
 
 #include <string.h>
 
-enum { LABELS = 26 * 2 + WEFT_RANK_MAX, TERMS_MAX = 16 };
-
-/* One term: labels of the dims in order. Labels 0-25 a-z, 26-51 A-Z, then the dims of the ellipsis
- * counted from its end, so that they align as in broadcasting. */
-typedef struct term {
-    uint8_t label[WEFT_RANK_MAX];
-    uint32_t rank;
-} term;
-
-typedef struct equation {
-    term in[TERMS_MAX], out;
-    uint32_t n_in;
-    uint32_t ellipsis; /* most dims that an ellipsis stands for */
-} equation;
+bool weft_einsum_has(const weft_einsum_term *t, uint32_t label)
+{
+    for (uint32_t k = 0; k < t->rank; k++)
+        if (t->label[k] == label)
+            return true;
+    return false;
+}
 
 static int label_of(char c)
 {
@@ -26,7 +20,7 @@ static int label_of(char c)
 }
 
 /* Reads labels up to `end`; `dots` is the number of dims that "..." stands for. */
-static bool parse_term(const char *s, const char *end, uint32_t dots, term *out)
+static bool parse_term(const char *s, const char *end, uint32_t dots, weft_einsum_term *out)
 {
     bool seen = false;
     out->rank = 0;
@@ -68,9 +62,9 @@ static uint32_t count_labels(const char *s, const char *end, bool *dots)
 }
 
 /* Without "->": ellipsis first, then the labels that occur once, by alphabet (capitals first). */
-static bool implicit_output(equation *eq)
+static bool implicit_output(weft_einsum *eq)
 {
-    uint32_t count[LABELS] = {0};
+    uint32_t count[WEFT_EINSUM_LABELS] = {0};
     for (uint32_t i = 0; i < eq->n_in; i++)
         for (uint32_t k = 0; k < eq->in[i].rank; k++)
             count[eq->in[i].label[k]]++;
@@ -88,10 +82,10 @@ static bool implicit_output(equation *eq)
     return true;
 }
 
-static bool parse_equation(const char *text, const uint8_t *rank, uint32_t n_in, equation *eq)
+bool weft_einsum_read(const char *text, const uint8_t *rank, uint32_t n_in, weft_einsum *eq)
 {
     memset(eq, 0, sizeof *eq);
-    if (n_in > TERMS_MAX)
+    if (n_in > WEFT_EINSUM_TERMS_MAX)
         return false;
     const char *arrow = strstr(text, "->");
     const char *end = arrow != NULL ? arrow : text + strlen(text);
@@ -126,19 +120,19 @@ static bool parse_equation(const char *text, const uint8_t *rank, uint32_t n_in,
 
 weft_err weft_infer_einsum(weft_infer_ctx *cx)
 {
-    equation eq;
-    uint8_t rank[TERMS_MAX] = {0};
-    weft_dim dim[LABELS];
-    bool known[LABELS] = {false};
+    weft_einsum eq;
+    uint8_t rank[WEFT_EINSUM_TERMS_MAX] = {0};
+    weft_dim dim[WEFT_EINSUM_LABELS];
+    bool known[WEFT_EINSUM_LABELS] = {false};
     const char *text = weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, "");
     WEFT_TRY(weft_infer__dtype(cx, 0, WEFT_M_NUM));
-    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++) {
+    for (uint32_t i = 0; i < cx->n_in && i < WEFT_EINSUM_TERMS_MAX; i++) {
         if (!weft_infer__has(cx, i))
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
         WEFT_TRY(weft_infer__same_dtype(cx, 0, i));
         rank[i] = cx->in[i].type.rank;
     }
-    if (!parse_equation(text, rank, cx->n_in, &eq))
+    if (!weft_einsum_read(text, rank, cx->n_in, &eq))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "equation \"%s\" does not fit the operands", text);
     for (uint32_t i = 0; i < eq.n_in; i++) {
         for (uint32_t k = 0; k < eq.in[i].rank; k++) {
@@ -161,14 +155,14 @@ weft_err weft_infer_einsum(weft_infer_ctx *cx)
 }
 
 /* Sizes of the labels, 0 where one does not occur. */
-static bool size_labels(const weft_work_ctx *cx, equation *eq, double size[LABELS])
+static bool size_labels(const weft_work_ctx *cx, weft_einsum *eq, double size[WEFT_EINSUM_LABELS])
 {
-    uint8_t rank[TERMS_MAX] = {0};
-    for (uint32_t i = 0; i < LABELS; i++)
+    uint8_t rank[WEFT_EINSUM_TERMS_MAX] = {0};
+    for (uint32_t i = 0; i < WEFT_EINSUM_LABELS; i++)
         size[i] = 0;
-    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++)
+    for (uint32_t i = 0; i < cx->n_in && i < WEFT_EINSUM_TERMS_MAX; i++)
         rank[i] = cx->in[i].rank;
-    if (!parse_equation(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, eq))
+    if (!weft_einsum_read(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, eq))
         return false;
     for (uint32_t i = 0; i < eq->n_in; i++)
         for (uint32_t k = 0; k < eq->in[i].rank; k++)
@@ -179,22 +173,14 @@ static bool size_labels(const weft_work_ctx *cx, equation *eq, double size[LABEL
 
 weft_work weft_work_einsum(const weft_work_ctx *cx)
 {
-    equation eq;
-    double size[LABELS], flops = cx->n_in > 2 ? cx->n_in : 2;
+    weft_einsum eq;
+    double size[WEFT_EINSUM_LABELS], flops = cx->n_in > 2 ? cx->n_in : 2;
     if (!size_labels(cx, &eq, size))
         return weft_work__bytes(cx, 0);
-    for (uint32_t i = 0; i < LABELS; i++)
+    for (uint32_t i = 0; i < WEFT_EINSUM_LABELS; i++)
         if (size[i] > 0)
             flops *= size[i];
     return weft_work__bytes(cx, flops);
-}
-
-static bool has_label(const term *t, uint32_t label)
-{
-    for (uint32_t k = 0; k < t->rank; k++)
-        if (t->label[k] == label)
-            return true;
-    return false;
 }
 
 /* The GEMM that corresponds to an einsum: labels of both factors and the result are batch dims,
@@ -202,18 +188,18 @@ static bool has_label(const term *t, uint32_t label)
  * inner dim. Of more than two factors, all but the first count as one. */
 void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out)
 {
-    equation eq;
-    double size[LABELS];
+    weft_einsum eq;
+    double size[WEFT_EINSUM_LABELS];
     out->batch = out->m = out->n = out->k = 1;
     if (!size_labels(cx, &eq, size))
         return;
-    for (uint32_t i = 0; i < LABELS; i++) {
-        bool first = has_label(&eq.in[0], i), rest = false;
+    for (uint32_t i = 0; i < WEFT_EINSUM_LABELS; i++) {
+        bool first = weft_einsum_has(&eq.in[0], i), rest = false;
         for (uint32_t k = 1; k < eq.n_in; k++)
-            rest = rest || has_label(&eq.in[k], i);
+            rest = rest || weft_einsum_has(&eq.in[k], i);
         if (!(size[i] > 0))
             continue;
-        if (!has_label(&eq.out, i))
+        if (!weft_einsum_has(&eq.out, i))
             out->k *= size[i];
         else if (first && rest)
             out->batch *= size[i];
@@ -231,47 +217,47 @@ void weft_einsum__nest(const weft_work_ctx *cx, weft_nest *out)
  */
 typedef struct loops {
     uint32_t n_in, n_out, n; /* loops of the result, all loops */
-    int64_t dim[LABELS];
-    int64_t stride[TERMS_MAX][LABELS];
+    int64_t dim[WEFT_EINSUM_LABELS];
+    int64_t stride[WEFT_EINSUM_TERMS_MAX][WEFT_EINSUM_LABELS];
 } loops;
 
-#define DEFINE_EINSUM(name, T)                                            \
-    static void name(const loops *lp, const T *const *in, T *out)         \
-    {                                                                     \
-        int64_t idx[LABELS] = {0}, at[TERMS_MAX] = {0}, n_out = 0;        \
-        T sum = 0;                                                        \
-        for (;;) {                                                        \
-            T x = in[0][at[0]];                                           \
-            for (uint32_t j = 1; j < lp->n_in; j++)                       \
-                x *= in[j][at[j]];                                        \
-            sum += x;                                                     \
-            uint32_t i = lp->n;                                           \
-            for (; i > 0; i--) {                                          \
-                uint32_t k = i - 1;                                       \
-                for (uint32_t j = 0; j < lp->n_in; j++)                   \
-                    at[j] += lp->stride[j][k];                            \
-                if (++idx[k] < lp->dim[k])                                \
-                    break;                                                \
-                for (uint32_t j = 0; j < lp->n_in; j++)                   \
-                    at[j] -= lp->stride[j][k] * lp->dim[k];               \
-                idx[k] = 0;                                               \
-            }                                                             \
-            /* The sum is complete when a loop of the result advances. */ \
-            if (i <= lp->n_out) {                                         \
-                out[n_out++] = sum;                                       \
-                sum = 0;                                                  \
-            }                                                             \
-            if (i == 0)                                                   \
-                return;                                                   \
-        }                                                                 \
+#define DEFINE_EINSUM(name, T)                                                             \
+    static void name(const loops *lp, const T *const *in, T *out)                          \
+    {                                                                                      \
+        int64_t idx[WEFT_EINSUM_LABELS] = {0}, at[WEFT_EINSUM_TERMS_MAX] = {0}, n_out = 0; \
+        T sum = 0;                                                                         \
+        for (;;) {                                                                         \
+            T x = in[0][at[0]];                                                            \
+            for (uint32_t j = 1; j < lp->n_in; j++)                                        \
+                x *= in[j][at[j]];                                                         \
+            sum += x;                                                                      \
+            uint32_t i = lp->n;                                                            \
+            for (; i > 0; i--) {                                                           \
+                uint32_t k = i - 1;                                                        \
+                for (uint32_t j = 0; j < lp->n_in; j++)                                    \
+                    at[j] += lp->stride[j][k];                                             \
+                if (++idx[k] < lp->dim[k])                                                 \
+                    break;                                                                 \
+                for (uint32_t j = 0; j < lp->n_in; j++)                                    \
+                    at[j] -= lp->stride[j][k] * lp->dim[k];                                \
+                idx[k] = 0;                                                                \
+            }                                                                              \
+            /* The sum is complete when a loop of the result advances. */                  \
+            if (i <= lp->n_out) {                                                          \
+                out[n_out++] = sum;                                                        \
+                sum = 0;                                                                   \
+            }                                                                              \
+            if (i == 0)                                                                    \
+                return;                                                                    \
+        }                                                                                  \
     }
 
 DEFINE_EINSUM(sum_products_f64, double)
 DEFINE_EINSUM(sum_products_u64, uint64_t)
 
-static bool plan_loops(const equation *eq, weft_eval_ctx *cx, loops *lp)
+static bool plan_loops(const weft_einsum *eq, weft_eval_ctx *cx, loops *lp)
 {
-    uint8_t place[LABELS];
+    uint8_t place[WEFT_EINSUM_LABELS];
     memset(place, 0xff, sizeof place);
     memset(lp, 0, sizeof *lp);
     lp->n_in = eq->n_in;
@@ -304,24 +290,24 @@ static bool plan_loops(const equation *eq, weft_eval_ctx *cx, loops *lp)
 
 weft_err weft_eval_einsum(weft_eval_ctx *cx)
 {
-    equation eq;
+    weft_einsum eq;
     loops lp;
-    uint8_t rank[TERMS_MAX] = {0};
+    uint8_t rank[WEFT_EINSUM_TERMS_MAX] = {0};
     const weft_tensor *out = &cx->out[0];
     int64_t n = weft_tensor_numel(out);
-    for (uint32_t i = 0; i < cx->n_in && i < TERMS_MAX; i++) {
+    for (uint32_t i = 0; i < cx->n_in && i < WEFT_EINSUM_TERMS_MAX; i++) {
         if (cx->in[i] == NULL)
             return WEFT_FAIL(cx, WEFT_ERR_INPUT, "operand %u is missing", i);
         rank[i] = (uint8_t)cx->in[i]->rank;
     }
-    if (!parse_equation(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, &eq) ||
+    if (!weft_einsum_read(weft_attrs_str(cx->attrs, WEFT_ATTR_EQUATION, ""), rank, cx->n_in, &eq) ||
         eq.out.rank != (uint32_t)out->rank || !plan_loops(&eq, cx, &lp))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "the equation does not fit the operands");
     void *acc = weft_arena_array(cx->scratch, (size_t)n + 1, 8);
     bool empty = false;
     for (uint32_t i = 0; i < lp.n; i++)
         empty = empty || lp.dim[i] == 0;
-    const void *in[TERMS_MAX] = {NULL};
+    const void *in[WEFT_EINSUM_TERMS_MAX] = {NULL};
     bool whole = !weft_dtype_is_float(out->dtype);
     for (uint32_t i = 0; i < cx->n_in; i++) {
         if (whole)

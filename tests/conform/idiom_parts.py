@@ -265,6 +265,26 @@ def linear(p, v):
     return Value(y.name, dims)
 
 
+def einsum(p, v):
+    """A sum over one axis of products with a weight, or with the value itself; the result's axes in any order."""
+    own = "abcd"[:len(v.dims)]
+    inner = [x for x, d in zip(own[1:], v.dims[1:]) if isinstance(d, int)]
+    if p.graph.opset < 12 or len(v.dims) > 4 or not inner:
+        return None
+    k, size = p.pick(inner), dict(zip(own, v.dims))
+    turned = [x for x in own[1:] if x != k]
+    if not turned or p.chance(0.5):
+        size["n"], labels = p.pick((4, 8)), p.pick((k + "n", "n" + k))
+        other = p.weight(*(size[x] for x in labels))
+    else:
+        other, turn = v, p.pick(turned)
+        size["n"], labels = size[turn], own.replace(turn, "n")
+    out = own[0] + "".join(p.rs.permutation([x for x in own[1:] + "n" if x != k]))
+    equation = f"{own},{labels}->{out}" if p.chance(0.5) else f"{labels},{own}->{out}"
+    operands = [v, other] if equation.startswith(own + ",") else [other, v]
+    return p.node("Einsum", operands, tuple(size[x] for x in out), equation=equation)
+
+
 def siblings(p, v):
     """Projections of one value, joined or added."""
     if len(v.dims) < 2 or not _known(v, -1):
@@ -689,7 +709,7 @@ def chosen(p, v):
     return p.node("Gather", [v, p.ints(2, 0, p.pick((-1, 1)))], (*v.dims[:-1], 3), axis=p.last(v))
 
 
-TOKENS = (layer_norm, normalise, gelu, gate, gated_halves, softmax, clipped, linear, siblings, attention, attention, by_shape,
+TOKENS = (layer_norm, normalise, gelu, gate, gated_halves, softmax, clipped, linear, einsum, siblings, attention, attention, by_shape,
           swap_last, any_transpose, first_token, mean_tokens, joined, cast_round, chosen, roll, signal, recurrent, positions, largest,
           written, branch)
 IMAGES = (conv, conv, conv, channel_norm, group_norm, batch_norm, up, shuffle, focus, windows, squeeze_excite, spatial_gate, pools,
