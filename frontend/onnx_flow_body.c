@@ -12,6 +12,13 @@ weft_err weft_onnx__flow_graph(weft_onnx_call *c, const char *name, const Onnx__
     return WEFT_ERR_OK;
 }
 
+uint8_t weft_onnx__declared_rank(const Onnx__GraphProto *graph, size_t i)
+{
+    const Onnx__TypeProto *t = i < graph->n_input ? graph->input[i]->type : NULL;
+    bool is_tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type;
+    return is_tensor && t->tensor_type->shape && t->tensor_type->shape->n_dim == 1;
+}
+
 /* The scope of a graph in an attribute of the node. */
 static void open_scope(weft_onnx_call *c, const char *attr, weft_onnx_scope *out)
 {
@@ -50,14 +57,33 @@ static weft_err import_nodes(weft_onnx_call *c, const char *attr, const Onnx__Gr
     return WEFT_ERR_OK;
 }
 
-weft_err weft_onnx__flow_inline(weft_onnx_call *c, const char *attr, weft_val *out, uint32_t n_out)
+/* The entry of input i of the graph, which nothing else may be named like. */
+static weft_err new_input(weft_onnx_call *c, const char *attr, const Onnx__GraphProto *graph,
+                          size_t i, weft_onnx_scope *scope, weft_onnx_name **out)
+{
+    const char *name = graph->input[i]->name;
+    *out = weft_onnx__scope_name(c->cx, scope, name ? name : "");
+    if (!name || !*name || (*out)->bind != WEFT_ONNX_UNBOUND)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s: input %zu has no name of its own", attr, i);
+    (*out)->bind = WEFT_ONNX_BOUND;
+    return WEFT_ERR_OK;
+}
+
+weft_err weft_onnx__flow_inline(weft_onnx_call *c, const char *attr, const char *prefix,
+                                const weft_val *in, uint32_t n_in, weft_val *out, uint32_t n_out)
 {
     weft_onnx_scope scope;
     const Onnx__GraphProto *graph;
     WEFT_TRY(weft_onnx__flow_graph(c, attr, &graph));
-    if (graph->n_input > 0)
-        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has inputs", attr);
-    open_scope(c, attr, &scope);
+    if (graph->n_input != n_in)
+        return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has %zu inputs, expected %u", attr,
+                               graph->n_input, n_in);
+    open_scope(c, prefix, &scope);
+    for (uint32_t i = 0; i < n_in; i++) {
+        weft_onnx_name *e;
+        WEFT_TRY(new_input(c, attr, graph, i, &scope, &e));
+        e->val = in[i];
+    }
     return import_nodes(c, attr, graph, &scope, out, n_out);
 }
 
@@ -70,14 +96,10 @@ static weft_err bind_formal(weft_onnx_call *c, weft_onnx_scope *scope, weft_onnx
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s has %zu inputs, expected %u", b->attr,
                                b->graph->n_input, b->n_formal + b->n_list);
     for (uint32_t i = 0, at = 0; i < b->graph->n_input; i++) {
-        const Onnx__ValueInfoProto *v = b->graph->input[i];
-        weft_onnx_name *e = weft_onnx__scope_name(cx, scope, v->name ? v->name : "");
+        weft_onnx_name *e;
         const weft_onnx_flow_list *l =
             i >= WEFT_ONNX_LOOP_FIRST ? weft_onnx__list_get(b, i - WEFT_ONNX_LOOP_FIRST) : NULL;
-        if (!v->name || !*v->name || e->bind != WEFT_ONNX_UNBOUND)
-            return weft_onnx__fail(c, WEFT_ERR_INPUT, "%s: input %u has no name of its own",
-                                   b->attr, i);
-        e->bind = WEFT_ONNX_BOUND;
+        WEFT_TRY(new_input(c, b->attr, b->graph, i, scope, &e));
         if (!l)
             e->val = weft_graph_add_input(b->nest.g, weft_arena_printf(cx->arena, "in%u", at),
                                           weft_type_intern(cx->m, &b->formal[at]));

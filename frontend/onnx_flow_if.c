@@ -9,7 +9,7 @@
 static weft_err inline_branch(weft_onnx_call *c, const char *attr)
 {
     weft_val *out = weft_arena_array(c->cx->arena, c->n_listed, sizeof *out);
-    WEFT_TRY(weft_onnx__flow_inline(c, attr, out, c->n_listed));
+    WEFT_TRY(weft_onnx__flow_inline(c, attr, attr, NULL, 0, out, c->n_listed));
     memcpy(c->out, out, c->n_out * sizeof *out);
     return WEFT_ERR_OK;
 }

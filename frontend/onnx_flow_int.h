@@ -1,6 +1,7 @@
 /* Private to frontend/: what the hooks of control flow (If, Loop, Scan) share.
  *
  *   onnx_flow_if.c onnx_flow_loop.c   the hooks
+ *   onnx_flow_unroll.c                loops of a few rounds
  *   onnx_flow_body.c                  graphs in attributes as bodies of nodes
  *   onnx_flow_list.c                  lists of tensors that loops carry */
 #ifndef WEFT_FRONTEND_ONNX_FLOW_INT_H
@@ -40,10 +41,13 @@ typedef struct weft_onnx_flow_body {
 /* INPUT: the attribute is absent or holds no graph. */
 WEFT_MUST_USE weft_err weft_onnx__flow_graph(weft_onnx_call *c, const char *attr,
                                              const Onnx__GraphProto **out);
-/* The nodes of the graph in attribute `attr`, which has no inputs, in the graph around it; its
- * outputs into out[n_out]. */
-WEFT_MUST_USE weft_err weft_onnx__flow_inline(weft_onnx_call *c, const char *attr, weft_val *out,
-                                              uint32_t n_out);
+/* 1 if input i of the graph is declared with one dim: the iteration or the condition. */
+uint8_t weft_onnx__declared_rank(const Onnx__GraphProto *graph, size_t i);
+/* The nodes of the graph in attribute `attr` in the graph around it, with in[n_in] for its inputs;
+ * its outputs into out[n_out]. `prefix`: of the names of its nodes. */
+WEFT_MUST_USE weft_err weft_onnx__flow_inline(weft_onnx_call *c, const char *attr,
+                                              const char *prefix, const weft_val *in, uint32_t n_in,
+                                              weft_val *out, uint32_t n_out);
 /* Makes the graph a body of the module. */
 WEFT_MUST_USE weft_err weft_onnx__flow_import(weft_onnx_call *c, weft_onnx_flow_body *b);
 /* The node with these bodies; `in`: its operands before the captures. Without results if a body is
@@ -68,8 +72,20 @@ weft_onnx_quiet weft_onnx__quiet_start(weft_onnx_ctx *cx);
 /* Whether nothing failed since; messages are reported again. */
 bool weft_onnx__quiet_end(weft_onnx_ctx *cx, weft_onnx_quiet before);
 
+/* -- Loops of a few rounds: onnx_flow_unroll.c ------------------------------------------------- */
+
+/* The number of rounds of a Loop if it is constant and small, and nothing ends the loop earlier;
+ * otherwise 0. */
+uint32_t weft_onnx__few_rounds(const weft_onnx_call *c, const Onnx__GraphProto *body);
+/* The nodes of every round, in the graph around the loop. */
+WEFT_MUST_USE weft_err weft_onnx__unroll(weft_onnx_call *c, const Onnx__GraphProto *body,
+                                         uint32_t rounds);
+
 /* -- Lists, and what rounds leave as it is: onnx_flow_list.c ---------------------------------- */
 
+/* What an output of the graph is called where it was made: before Identity nodes. NULL: there is no
+ * such output. */
+const char *weft_onnx__source_name(const Onnx__GraphProto *graph, size_t output);
 /* NULL if our loop carries the value. */
 weft_onnx_flow_list *weft_onnx__list_get(const weft_onnx_flow_body *b, size_t carried);
 /* Finds them among the carried values of the Loop node. */

@@ -60,17 +60,23 @@ weft_err weft_onnx__list_append(weft_onnx_call *c, weft_onnx_flow_body *b, weft_
     return WEFT_ERR_OK;
 }
 
-/* Whether the body's output is its input, maybe through Identity. */
-static bool returns_input(const Onnx__GraphProto *graph, size_t input, size_t output)
+const char *weft_onnx__source_name(const Onnx__GraphProto *graph, size_t output)
 {
     const char *name = output < graph->n_output ? graph->output[output]->name : NULL;
-    const char *want = input < graph->n_input ? graph->input[input]->name : NULL;
-    for (size_t i = graph->n_node; name && want && i-- > 0 && strcmp(name, want) != 0;) {
+    for (size_t i = graph->n_node; name && i-- > 0;) {
         const Onnx__NodeProto *n = graph->node[i];
         bool passes = n->op_type && strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 &&
                       n->n_output == 1 && strcmp(n->output[0], name) == 0;
         name = passes ? n->input[0] : name;
     }
+    return name;
+}
+
+/* Whether the body's output is its input, maybe through Identity. */
+static bool returns_input(const Onnx__GraphProto *graph, size_t input, size_t output)
+{
+    const char *name = weft_onnx__source_name(graph, output);
+    const char *want = input < graph->n_input ? graph->input[input]->name : NULL;
     return name && want && strcmp(name, want) == 0;
 }
 

@@ -152,14 +152,6 @@ static weft_err start_rounds(weft_onnx_call *c, weft_val *carried, uint32_t n_ca
     return weft_onnx__flow_graph(c, "body", &out->body.graph);
 }
 
-/* 1 if input i of the graph is declared with one dim: the iteration or the condition. */
-static uint8_t declared_rank(const Onnx__GraphProto *graph, size_t i)
-{
-    const Onnx__TypeProto *t = i < graph->n_input ? graph->input[i]->type : NULL;
-    bool is_tensor = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type;
-    return is_tensor && t->tensor_type->shape && t->tensor_type->shape->n_dim == 1;
-}
-
 static weft_err import_loop(weft_onnx_call *c)
 {
     rounds r;
@@ -170,6 +162,9 @@ static weft_err import_loop(weft_onnx_call *c)
     uint32_t n_graph = weft_graph_count(c->cx->m);
     weft_onnx_flow_body lists = {0};
     WEFT_TRY(weft_onnx__flow_graph(c, "body", &lists.graph));
+    uint32_t few = weft_onnx__few_rounds(c, lists.graph);
+    if (few > 0)
+        return weft_onnx__unroll(c, lists.graph, few);
     weft_onnx__list_find(c, &lists, n_carried);
     for (uint32_t i = 0; i < WEFT_ONNX_LOOP_FIRST + n_carried; i++)
         if (i < WEFT_ONNX_LOOP_FIRST || !weft_onnx__list_get(&lists, i - WEFT_ONNX_LOOP_FIRST))
@@ -185,8 +180,10 @@ static weft_err import_loop(weft_onnx_call *c)
     if (n_out < 1 + (size_t)n_carried || n_out > UINT16_MAX || c->n_listed > n_out - 1)
         return weft_onnx__fail(c, WEFT_ERR_INPUT, "%u carried values, %u results, %zu of the body",
                                n_carried, c->n_listed, n_out);
-    r.formal[0] = (weft_ttype){.dtype = WEFT_DTYPE_I64, .rank = declared_rank(r.body.graph, 0)};
-    r.formal[1] = (weft_ttype){.dtype = WEFT_DTYPE_BOOL, .rank = declared_rank(r.body.graph, 1)};
+    r.formal[0] =
+        (weft_ttype){.dtype = WEFT_DTYPE_I64, .rank = weft_onnx__declared_rank(r.body.graph, 0)};
+    r.formal[1] =
+        (weft_ttype){.dtype = WEFT_DTYPE_BOOL, .rank = weft_onnx__declared_rank(r.body.graph, 1)};
     r.formal[0].dim[0] = r.formal[0].rank;
     r.formal[1].dim[0] = r.formal[1].rank;
     WEFT_TRY(import_rounds(c, &r));

@@ -168,9 +168,9 @@ typedef struct weft_onnx_ctx {
     bool has_batch;     /* a symbol was taken for the batch */
     weft_onnx_fn *fn;
     uint32_t n_fn;
-    weft_names *fn_names; /* id i: fn[i - 1] */
-    uint32_t n_nodes, n_bodies;
-    uint64_t sparse_bytes; /* of sparse tensors so far */
+    weft_names *fn_names;                   /* id i: fn[i - 1] */
+    uint32_t n_nodes, n_bodies, n_unrolled; /* n_unrolled: rounds of loops */
+    uint64_t sparse_bytes;                  /* of sparse tensors so far */
     WEFT_VEC(weft_onnx_sequence) sequences;
     weft_map *loose;     /* values of rank 0 or 1, as data decides (onnx_loose.c) */
     weft_names *refused; /* operators already reported */

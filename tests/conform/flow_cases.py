@@ -5,6 +5,7 @@ the other, carried values that no round reads, sizes computed from values that a
 usage: flow_cases.py WORKER [CASE...]
 """
 import sequences  # first: it finds the oracles
+from onnx import TensorProto, helper
 from sequences import body, loop, node
 
 N3 = {"x": ["n", 3]}
@@ -12,6 +13,9 @@ FLAG = node("Greater", "k one", "flag")
 # The flag as rank 0 and as rank 1.
 BRANCHES = {"then_branch": body("", [node("Identity", "half", "t")], "t"),
             "else_branch": body("", [node("Unsqueeze", "half ends", "u"), node("Neg", "u", "e")], "e")}
+NUMBERED = [node("Cast", "i", "fi", to=1), node("Add", "a fi", "b")]
+INNER = body("i2 c2 d", [node("Identity", "c2", "c3"), node("Cast", "i2", "fi2", to=1), node("Add", "d fi2", "e2")], "c3 e2")
+NO = helper.make_tensor("no", TensorProto.BOOL, [], [False])
 STEP = [node("Identity", "c", "c1"), node("Mul", "x half", "e")]
 RUNS = [{"x": (2, 3), "k": k} for k in (0, 1, 2, 3)]
 ROUNDS = [{"x": (2, 3), "k": k} for k in (1, 2, 3)]
@@ -52,6 +56,26 @@ CASES = {
         node("Slice", "x ends ik ends", "s"), node("Shape", "s", "is"), node("Expand", "row is", "e"),
         node("ReduceSum", "e", "t", keepdims=0), node("Add", "a t", "b")], "c1 b"), "y")],
         {**N3, "row": [1, 3], "k": []}, "y", [{"x": (5, 3), "row": (1, 3), "k": k} for k in (0, 2, 7)]),
+    # Counts that are known: the rounds become nodes of the graph around.
+    "few_rounds": ([loop("two", "x", body("i c a", [node("Identity", "c", "c1"), *NUMBERED, node("Mul", "b half", "s")], "c1 b s"),
+                         "y z")], N3, "y z", [{"x": (2, 3)}, {"x": (5, 3)}]),
+    "few_rounds_of_parts": ([node("SequenceEmpty", "", "l0"), loop("two", "l0", body("i c l", [
+        node("Identity", "c", "c1"), node("Add", "i one", "i1"), node("Unsqueeze", "i1 ends", "top"),
+        node("Slice", "x ends top ends", "p"), node("SequenceInsert", "l p", "l1")], "c1 l1"), "r"),
+        node("SequenceInsert", "r x", "l2"), node("SequenceAt", "l2 zero", "y"), node("SequenceAt", "l2 one", "z"),
+        node("SequenceAt", "l2 last", "w")], N3, "y z w", [{"x": (2, 3)}, {"x": (5, 3)}]),
+    "few_rounds_end_early": ([loop("two", "x", body("i c a", [node("Less", "i zero", "c1"), *NUMBERED], "c1 b"), "y")],
+                             N3, "y", [{"x": (2, 3)}]),
+    "few_rounds_end_by_constant": ([loop("two", "x", body("i c a", [node("Constant", "", "c1", value=NO), *NUMBERED], "c1 b"),
+                                         "y")], N3, "y", [{"x": (2, 3)}]),
+    "few_rounds_go_on_by_constant": ([loop("two", "x", body("i c a", [node("Identity", "true", "c1"), *NUMBERED], "c1 b"), "y")],
+                                     N3, "y", [{"x": (2, 3)}]),
+    "few_rounds_inside": ([loop("two", "x", body("i c a", [
+        node("Identity", "c", "c1"), loop("two", "a", INNER, "b"),
+        node("Mul", "b half", "s")], "c1 s b"), "y z")], N3, "y z", [{"x": (3, 3)}]),
+    "few_rounds_in_many": ([loop("k", "x", body("i c a", [
+        node("Identity", "c", "c1"), loop("two", "a", INNER, "b"),
+        node("Mul", "b half", "s")], "c1 s"), "y")], {**N3, "k": []}, "y", RUNS),
     "rank_returned": ([FLAG, node("If", "flag", "y", **BRANCHES)], {**N3, "k": []}, "y", "of rank 0 or 1"),
     "rank_gathered": ([FLAG, node("If", "flag", "f", **BRANCHES), node("Unsqueeze", "f ends", "y")], {**N3, "k": []}, "y",
                       "operand 0 has rank 0 in one branch or round and rank 1 in another"),
