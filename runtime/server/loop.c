@@ -40,7 +40,7 @@ struct weft_loop {
     } idle[WEFT_LOOP_IDLE_MAX];
     uint32_t n_idle;
     const weft_loop_source *source; /* NULL: none */
-    uint64_t began_ns;              /* when the events of this round came */
+    uint64_t began_ns;              /* this round, or its events came */
 };
 
 weft_loop *weft_loop__create(void)
@@ -315,6 +315,7 @@ bool weft_loop__is_late(const weft_loop *loop)
 
 bool weft_loop__turn(weft_loop *loop)
 {
+    loop->began_ns = weft_clock__now_ns();
     run_timers(loop);
     uint64_t wait_ns = UINT64_MAX;
     for (uint32_t i = 0; i < loop->n_idle; i++) {
