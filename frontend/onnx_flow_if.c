@@ -122,9 +122,11 @@ weft_err weft_onnx_hook_if(weft_onnx_call *c)
     bool is_not = false;
     if (!compares_sizes(c->cx, c->in[0], &a, &b, &is_not))
         return weft_onnx__flow_or_drop(c, n_graph, import_branches(c));
+    uint32_t n_unrolled = c->cx->n_unrolled;
     weft_onnx_quiet before = weft_onnx__quiet_start(c->cx);
     weft_err err = weft_onnx__flow_or_drop(c, n_graph, import_branches(c));
-    return weft_onnx__quiet_end(c->cx, before) && err == WEFT_ERR_OK
-               ? err
-               : require_sizes(c, a, b, is_not);
+    if (weft_onnx__quiet_end(c->cx, before) && err == WEFT_ERR_OK)
+        return err;
+    c->cx->n_unrolled = n_unrolled;
+    return require_sizes(c, a, b, is_not);
 }

@@ -83,6 +83,8 @@ WEFT_MUST_USE weft_err weft_onnx__unroll(weft_onnx_call *c, const Onnx__GraphPro
 
 /* -- Lists, and what rounds leave as it is: onnx_flow_list.c ---------------------------------- */
 
+/* Whether the node is this operator of ONNX itself. */
+bool weft_onnx__is_plain(const Onnx__NodeProto *n, const char *op);
 /* What an output of the graph is called where it was made: before Identity nodes. NULL: there is no
  * such output. */
 const char *weft_onnx__source_name(const Onnx__GraphProto *graph, size_t output);

@@ -60,13 +60,19 @@ weft_err weft_onnx__list_append(weft_onnx_call *c, weft_onnx_flow_body *b, weft_
     return WEFT_ERR_OK;
 }
 
+bool weft_onnx__is_plain(const Onnx__NodeProto *n, const char *op)
+{
+    bool is_onnx = !n->domain || !*n->domain || strcmp(n->domain, "ai.onnx") == 0;
+    return is_onnx && n->op_type && strcmp(n->op_type, op) == 0;
+}
+
 const char *weft_onnx__source_name(const Onnx__GraphProto *graph, size_t output)
 {
     const char *name = output < graph->n_output ? graph->output[output]->name : NULL;
     for (size_t i = graph->n_node; name && i-- > 0;) {
         const Onnx__NodeProto *n = graph->node[i];
-        bool passes = n->op_type && strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 &&
-                      n->n_output == 1 && strcmp(n->output[0], name) == 0;
+        bool passes = weft_onnx__is_plain(n, "Identity") && n->n_input == 1 && n->n_output == 1 &&
+                      strcmp(n->output[0], name) == 0;
         name = passes ? n->input[0] : name;
     }
     return name;
@@ -83,7 +89,7 @@ static bool returns_input(const Onnx__GraphProto *graph, size_t input, size_t ou
 /* Whether the node concatenates along an axis that exists. */
 static bool joins(const Onnx__NodeProto *n, int64_t *out_axis)
 {
-    bool known = n->op_type && strcmp(n->op_type, "ConcatFromSequence") == 0, has_axis = false;
+    bool known = weft_onnx__is_plain(n, "ConcatFromSequence"), has_axis = false;
     for (size_t i = 0; known && i < n->n_attribute; i++) {
         const Onnx__AttributeProto *a = n->attribute[i];
         known = a->name && !(a->ref_attr_name && *a->ref_attr_name);

@@ -111,7 +111,7 @@ static weft_err import_rounds(weft_onnx_call *c, rounds *r)
     enum { TRIES = 2, FIXES = 4 };
     uint32_t n_fix = 0;
     bool fixed = false;
-    uint32_t n_graph = weft_graph_count(c->cx->m);
+    uint32_t n_graph = weft_graph_count(c->cx->m), n_unrolled = c->cx->n_unrolled;
     for (int i = 0; i < TRIES; i++) {
         set_carried(c, r);
         bool ok = try_body(c, r);
@@ -122,6 +122,7 @@ static weft_err import_rounds(weft_onnx_call *c, rounds *r)
         i = fixed ? -1 : i;
         fixed = false;
         weft_body_drop(c->cx->m, n_graph);
+        c->cx->n_unrolled = n_unrolled;
         if (!ok)
             break;
     }

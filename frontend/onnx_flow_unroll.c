@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Rounds of one loop, and of all loops of a model, so that loops in each other stay small. */
-enum { ROUNDS_MAX = 8, ROUNDS_MAX_ALL = 256 };
+/* Rounds of a loop, and nodes of all rounds of a model, so that loops in each other stay small. */
+enum { ROUNDS_MAX = 8, NODES_MAX = 4096 };
 
 /* Whether the tensor has one element that is not 0. */
 static bool is_true(const Onnx__TensorProto *t)
@@ -16,22 +16,42 @@ static bool is_true(const Onnx__TensorProto *t)
                                       t->raw_data.data[0] != 0;
 }
 
-/* Whether the name is a constant of the body; *out: it is true. */
-static bool is_own_constant(const Onnx__GraphProto *body, const char *name, bool *out)
+static bool is_true_constant(const Onnx__NodeProto *n)
 {
+    const Onnx__AttributeProto *a = n->n_attribute == 1 ? n->attribute[0] : NULL;
+    return weft_onnx__is_plain(n, "Constant") && a && a->name && strcmp(a->name, "value") == 0 &&
+           a->t && is_true(a->t);
+}
+
+/* Whether the body defines the name; *out: as a constant that is true. */
+static bool is_own(const Onnx__GraphProto *body, const char *name, bool *out)
+{
+    *out = false;
+    for (size_t i = 0; i < body->n_input; i++)
+        if (body->input[i]->name && strcmp(body->input[i]->name, name) == 0)
+            return true;
     for (size_t i = 0; i < body->n_initializer; i++)
         if (body->initializer[i]->name && strcmp(body->initializer[i]->name, name) == 0) {
             *out = is_true(body->initializer[i]);
             return true;
         }
+    for (size_t i = 0; i < body->n_node; i++)
+        for (size_t k = 0; k < body->node[i]->n_output; k++)
+            if (strcmp(body->node[i]->output[k], name) == 0) {
+                *out = is_true_constant(body->node[i]);
+                return true;
+            }
+    return false;
+}
+
+/* Whether the body draws random numbers, other ones in each round. */
+static bool is_random(const Onnx__GraphProto *body)
+{
     for (size_t i = 0; i < body->n_node; i++) {
-        const Onnx__NodeProto *n = body->node[i];
-        if (n->n_output != 1 || strcmp(n->output[0], name) != 0)
-            continue;
-        const Onnx__AttributeProto *a = n->n_attribute == 1 ? n->attribute[0] : NULL;
-        *out = n->op_type && strcmp(n->op_type, "Constant") == 0 && a && a->name &&
-               strcmp(a->name, "value") == 0 && a->t && is_true(a->t);
-        return true;
+        const char *op = body->node[i]->op_type ? body->node[i]->op_type : "";
+        if (strncmp(op, "Random", 6) == 0 || strcmp(op, "Bernoulli") == 0 ||
+            strcmp(op, "Multinomial") == 0)
+            return true;
     }
     return false;
 }
@@ -53,7 +73,7 @@ static bool goes_on(const weft_onnx_call *c, const Onnx__GraphProto *body)
         return false;
     if (strcmp(name, condition) == 0)
         return true;
-    if (is_own_constant(body, name, &is))
+    if (is_own(body, name, &is))
         return is;
     if (!weft_onnx__is_defined(c->cx, c->scope, name))
         return false;
@@ -67,8 +87,9 @@ uint32_t weft_onnx__few_rounds(const weft_onnx_call *c, const Onnx__GraphProto *
     weft_onnx_ctx *cx = c->cx;
     if (c->n_in < WEFT_ONNX_LOOP_FIRST || !c->in[0].i || weft_onnx__is_sequence(c->in[0]) ||
         !weft_onnx__known(cx, c->in[0], &rounds) || rounds < 1 || rounds > ROUNDS_MAX ||
-        cx->n_unrolled + rounds > ROUNDS_MAX_ALL || (c->in[1].i && !is_known_true(cx, c->in[1])) ||
-        body->n_output < c->n_in - 1 || c->n_listed > body->n_output - 1)
+        body->n_node > NODES_MAX || cx->n_unrolled + rounds * (double)body->n_node > NODES_MAX ||
+        (c->in[1].i && !is_known_true(cx, c->in[1])) || body->n_output < c->n_in - 1 ||
+        c->n_listed > body->n_output - 1 || is_random(body))
         return 0;
     for (uint32_t i = WEFT_ONNX_LOOP_FIRST; i < c->n_in; i++)
         if (!c->in[i].i)
@@ -94,7 +115,7 @@ weft_err weft_onnx__unroll(weft_onnx_call *c, const Onnx__GraphProto *body, uint
     weft_val *out = weft_arena_array(arena, n_out, sizeof *out);
     weft_val *part = weft_arena_array(arena, (size_t)n_scan * rounds + 1, sizeof *part);
     const bool yes = true;
-    c->cx->n_unrolled += rounds;
+    c->cx->n_unrolled += rounds * (uint32_t)body->n_node;
     memcpy(in, c->in, c->n_in * sizeof *in);
     in[1] = formal(c, body, 1, WEFT_DTYPE_BOOL, &yes);
     for (uint32_t r = 0; r < rounds; r++) {

@@ -169,7 +169,7 @@ typedef struct weft_onnx_ctx {
     weft_onnx_fn *fn;
     uint32_t n_fn;
     weft_names *fn_names;                   /* id i: fn[i - 1] */
-    uint32_t n_nodes, n_bodies, n_unrolled; /* n_unrolled: rounds of loops */
+    uint32_t n_nodes, n_bodies, n_unrolled; /* n_unrolled: of rounds of loops */
     uint64_t sparse_bytes;                  /* of sparse tensors so far */
     WEFT_VEC(weft_onnx_sequence) sequences;
     weft_map *loose;     /* values of rank 0 or 1, as data decides (onnx_loose.c) */

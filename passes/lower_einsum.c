@@ -52,9 +52,9 @@ static bool is_needed(const rewriter *r, uint32_t label, uint32_t from)
 /* -- Nodes ---------------------------------------------------------------------------------- */
 
 static weft_err emit(const rewriter *r, weft_op_id op, const weft_val *in, uint32_t n_in,
-                     const weft_attr *attr, weft_val *out)
+                     const weft_attr *attr, uint32_t n_attr, weft_val *out)
 {
-    return weft_rewrite__emit(r->cx, r->g, r->n, op, in, n_in, attr, attr != NULL,
+    return weft_rewrite__emit(r->cx, r->g, r->n, op, in, n_in, attr, n_attr,
                               weft_node_loc(r->m, r->n), out);
 }
 
@@ -71,7 +71,7 @@ static weft_err transpose(const rewriter *r, operand *x, const weft_einsum_term 
             }
     x->t = *to;
     weft_attr attr = WEFT_ATTR_OF_INTS(PERM, perm, to->rank);
-    return same ? WEFT_ERR_OK : emit(r, WEFT_OP_TRANSPOSE, &x->v, 1, &attr, &x->v);
+    return same ? WEFT_ERR_OK : emit(r, WEFT_OP_TRANSPOSE, &x->v, 1, &attr, 1, &x->v);
 }
 
 static weft_err reshape(const rewriter *r, weft_val *v, const weft_dim *dim, uint32_t rank)
@@ -79,8 +79,8 @@ static weft_err reshape(const rewriter *r, weft_val *v, const weft_dim *dim, uin
     const weft_ttype *type = weft_val_ttype(r->m, *v);
     if (type->rank == rank && memcmp(type->dim, dim, rank * sizeof *dim) == 0)
         return WEFT_ERR_OK;
-    weft_attr shape = WEFT_ATTR_OF_DIMS(SHAPE, dim, rank);
-    return emit(r, WEFT_OP_RESHAPE, v, 1, &shape, v);
+    weft_attr attr[2] = {WEFT_ATTR_OF_DIMS(SHAPE, dim, rank), WEFT_ATTR_OF_INT(ALLOWZERO, 1)};
+    return emit(r, WEFT_OP_RESHAPE, v, 1, attr, 2, v);
 }
 
 /* Sums over the labels that neither `other` nor what follows has. */
@@ -101,8 +101,7 @@ static weft_err sum_rest(const rewriter *r, operand *x, const weft_einsum_term *
     if (n == 0)
         return WEFT_ERR_OK;
     weft_attr attr[2] = {WEFT_ATTR_OF_INTS(AXES, axis, n), WEFT_ATTR_OF_INT(KEEPDIMS, 0)};
-    return weft_rewrite__emit(r->cx, r->g, r->n, WEFT_OP_REDUCE_SUM, &x->v, 1, attr, 2,
-                              weft_node_loc(r->m, r->n), &x->v);
+    return emit(r, WEFT_OP_REDUCE_SUM, &x->v, 1, attr, 2, &x->v);
 }
 
 /* -- Two operands --------------------------------------------------------------------------- */
@@ -170,7 +169,7 @@ static weft_err multiply(const rewriter *r, operand *a, const operand *b, const 
     WEFT_TRY(reshape(r, &in[0], dim, add_ones(dim, rank, p->cols.rank)));
     rank = add_ones(dim, add_dims(r, dim, 0, &p->batch), p->rows.rank);
     WEFT_TRY(reshape(r, &in[1], dim, add_dims(r, dim, rank, &p->cols)));
-    return emit(r, WEFT_OP_MUL, in, 2, NULL, &a->v);
+    return emit(r, WEFT_OP_MUL, in, 2, NULL, 0, &a->v);
 }
 
 /* [batch, rows, inner] [batch, inner, columns]; without batch dims, rows need not become one dim.
@@ -191,13 +190,14 @@ static weft_err multiply_matrices(const rewriter *r, operand *a, const operand *
     dim[rank++] = product(r, &p->inner);
     dim[rank++] = product(r, &p->cols);
     WEFT_TRY(reshape(r, &in[1], dim, rank));
-    WEFT_TRY(emit(r, WEFT_OP_MATMUL, in, 2, NULL, &a->v));
+    WEFT_TRY(emit(r, WEFT_OP_MATMUL, in, 2, NULL, 0, &a->v));
     rank = add_dims(r, dim, add_dims(r, dim, 0, &p->batch), &p->rows);
     return reshape(r, &a->v, dim, add_dims(r, dim, rank, &p->cols));
 }
 
 /* a = a * b with all labels that are needed from operand `from` on. *done: false if a result has
- * too many dims, or a size overflows. */
+ * too many dims or a size overflows, and before a further operand if there is no common label: all
+ * products of two elements would have to be kept. */
 static weft_err contract(const rewriter *r, operand *a, operand *b, uint32_t from, bool *done)
 {
     WEFT_TRY(sum_rest(r, a, &b->t, from));
@@ -217,7 +217,9 @@ static weft_err contract(const rewriter *r, operand *a, operand *b, uint32_t fro
     }
     parts p = sort_labels(r, a, b, from);
     weft_dimpool *pool = weft_module_dims(r->m);
-    *done = p.batch.rank + p.rows.rank + p.cols.rank <= WEFT_RANK_MAX &&
+    bool is_outer = p.batch.rank + p.inner.rank == 0 && p.rows.rank > 0 && p.cols.rank > 0;
+    *done = !(is_outer && from < r->eq.n_in) &&
+            p.batch.rank + p.rows.rank + p.cols.rank <= WEFT_RANK_MAX &&
             p.batch.rank + 2 <= WEFT_RANK_MAX && p.rows.rank + 1 <= WEFT_RANK_MAX &&
             !weft_dim_is_data(pool, product(r, &p.rows)) &&
             !weft_dim_is_data(pool, product(r, &p.cols)) &&

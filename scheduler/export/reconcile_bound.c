@@ -62,10 +62,13 @@ static void list_old(bound *b)
     b->old = weft_arena_array(c->arena, c->place.len + 1, sizeof *b->old);
     for (uint32_t p = 0; p < c->place.len; p++) {
         device *d = &b->old[b->n_old];
-        weft_map *here = weft_map_create(c->arena);
-        d->at = weft_arena_array(c->arena, c->unit.len + 1, sizeof *d->at);
+        uint32_t n_unit = 0;
         if (strcmp(c->place.at[p].type, b->type) != 0)
             continue;
+        for (uint32_t i = c->place.at[p].first; i != NONE; i = c->unit.at[i].next)
+            n_unit++;
+        weft_map *here = weft_map_create(c->arena);
+        d->at = weft_arena_array(c->arena, (size_t)n_unit + 1, sizeof *d->at);
         for (uint32_t i = c->place.at[p].first; i != NONE; i = c->unit.at[i].next) {
             const change_unit *u = &c->unit.at[i];
             uint64_t key = hash_of(u->group), wanted = 0, n = 0, all = 0;
