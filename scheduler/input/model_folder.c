@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     ENTRIES_MAX = 4096,
@@ -109,21 +110,39 @@ static bool has_version(const folder_model *m, int64_t version)
 
 /* -- Models ----------------------------------------------------------------------------------- */
 
-/* One label a line, as many as the output may have. */
+/* Labels are not what a model computes: without them it is served as well. */
+static weft_err leave_out_labels(reader *r, const folder_model *m, const weft_set_port *port,
+                                 const char *why)
+{
+    weft_diag_warn(r->diag, (weft_where){.file = m->config_file, .line = port->line},
+                   "label_filename: %s '%.128s': left out", why, port->label_file);
+    return WEFT_ERR_OK;
+}
+
+/* One label a line. */
 static weft_err read_labels(reader *r, const folder_model *m, weft_set_port *port)
 {
     const char *path = weft_arena_printf(r->arena, "%s/%s", m->path, port->label_file);
     WEFT_VEC(const char *) label = {0};
+    struct stat st;
     char *text;
     size_t len;
-    if (strchr(port->label_file, '/') || !weft_file_is_regular(path)) {
-        weft_diag_warn(r->diag, (weft_where){.file = m->config_file, .line = port->line},
-                       "label_filename: the model's folder has no file '%.128s': left out",
-                       port->label_file);
-        return WEFT_ERR_OK;
-    }
+    if (strchr(port->label_file, '/') || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return leave_out_labels(r, m, port, "the model's folder has no file");
+    if (st.st_size > CONFIG_BYTES_MAX)
+        return leave_out_labels(r, m, port, "more than 1 MiB are in file");
     WEFT_TRY(weft_file_read(path, CONFIG_BYTES_MAX, r->diag, &text, &len));
-    for (const char *at = text, *end = text + len; at < end && label.len < LABELS_MAX;) {
+    if (memchr(text, '\0', len)) {
+        free(text);
+        return leave_out_labels(r, m, port, "a NUL byte is in file");
+    }
+    for (const char *at = text, *end = text + len; at < end;) {
+        if (label.len == LABELS_MAX) {
+            weft_diag_warn(r->diag, (weft_where){.file = path, .line = LABELS_MAX + 1},
+                           "an output has at most %d labels: lines from here on are left out",
+                           LABELS_MAX);
+            break;
+        }
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t n = (size_t)((newline ? newline : end) - at);
         size_t plain = n && at[n - 1] == '\r' ? n - 1 : n;

@@ -54,6 +54,25 @@ expect 0 "$WEFT" plan models --fleet "$examples/fleet.yaml" --bundle all.weft -o
 expect 0 "$WEFT" compile models/heads -o one.weft --depfile one.d
 for file in heads/config.pbtxt cnn/config.pbtxt cnn/3/model.onnx bare/1/model.onnx; do has one.d "models/$file"; done
 
+# Labels that cannot be used are named, and the model is compiled without them.
+cp -r models/bare labelled
+echo 'max_batch_size: 8 output { name: "logits" data_type: TYPE_FP32 dims: 2 label_filename: "labels.txt" }' >labelled/config.pbtxt
+labels() { # WARNING
+    expect 0 "$WEFT" compile labelled -o l.weft
+    if [ -n "$1" ]; then has err "$1"; else lacks err labels; fi
+}
+labels "config.pbtxt:1: label_filename: the model's folder has no file 'labels.txt': left out"
+printf 'even\nodd' >labelled/labels.txt
+labels ""
+printf 'even\0\nodd\n' >labelled/labels.txt
+labels "config.pbtxt:1: label_filename: a NUL byte is in file 'labels.txt': left out"
+seq 65536 >labelled/labels.txt
+labels ""
+echo more >>labelled/labels.txt
+labels "labels.txt:65537: an output has at most 65536 labels: lines from here on are left out"
+head -c 1048577 /dev/zero >labelled/labels.txt
+labels "config.pbtxt:1: label_filename: more than 1 MiB are in file 'labels.txt': left out"
+
 # Policies.
 policy() {
     sed -i "s/^version_policy.*/version_policy: { $1 }/" models/cnn/config.pbtxt
