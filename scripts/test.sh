@@ -39,7 +39,7 @@ run_tests() { # PRESET [CTEST OPTION...]
     say "tests: $preset"
     # Three more than CPUs: tests of servers wait much.
     ctest --test-dir "build-$preset" -j $((jobs + 3)) --timeout 600 --output-on-failure "$@" ||
-        failed+=("$preset")
+        failed+=("tests of $preset")
 }
 
 say "packages"
@@ -50,16 +50,19 @@ build asan
 # The release build is made and translated with clang beside the tests of the other one, of which many wait: by
 # what those leave of the CPUs.
 log=$(mktemp)
+builder=
+trap '[ -z "$builder" ] || kill -- "-$builder" 2>/dev/null || true; rm -f "$log"' EXIT
 set -m # a process group of its own, which ends with this script
-(
+( # 3: what calls this script, at once; all else waits in the log
+    set -E # the trap holds in build(), too
+    trap 'say "FAILED: build or check of ci; its output follows these tests" >&3' ERR
     build ci
     say "check: clang"
-    WEFT_JOBS=$jobs exec bash scripts/clang_check.sh build-ci
-) >"$log" 2>&1 &
+    WEFT_JOBS=$jobs bash scripts/clang_check.sh build-ci
+) 3>&1 >"$log" 2>&1 </dev/null &
 builder=$!
 set +m
-renice -n 19 -g "$builder" >/dev/null || true
-trap 'kill -- "-$builder" 2>/dev/null || true; rm -f "$log"' EXIT
+renice -n 19 -g "$builder" >/dev/null 2>&1 || true
 
 # The sanitizers make programs several times slower: tests that only take long stay out, and so do
 # lint, which reads sources, recorded numbers of code that unit tests run as well, and tests that run
@@ -72,15 +75,17 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
 run_tests asan --label-exclude '^(slow|bench|lint|regress|release)$'
 built=0
 wait "$builder" || built=$?
+trap 'rm -f "$log"' EXIT # the number of a process that has ended may be given to another
 cat "$log"
-if [ "$built" -ne 0 ]; then
-    say "FAILED: build or check of the release build"
-    exit 1
+if [ "$built" -eq 0 ]; then
+    run_tests ci ${once[@]+"${once[@]}"}
+else
+    failed+=("build or check of ci")
 fi
-run_tests ci ${once[@]+"${once[@]}"}
 
 if [ ${#failed[@]} -gt 0 ]; then
-    say "FAILED in: ${failed[*]}"
+    IFS=,
+    say "FAILED: ${failed[*]}"
     exit 1
 fi
 say "all tests passed"
