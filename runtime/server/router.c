@@ -211,7 +211,8 @@ static bool take_out(router_worker *w, const weft_request *request)
     return false;
 }
 
-/* Whether it is in a batch that the worker is taking: it stays there, and ends with it. */
+/* Whether it is in the batch of a large message that the worker is taking: it is marked, stays
+ * there and ends with the batch, also when the worker has taken the message long before. */
 static bool leaves_later(const router_worker *w, weft_request *request)
 {
     if (!weft_worker__is_taking(&w->process, weft_clock__now_ns()))
