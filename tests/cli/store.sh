@@ -54,6 +54,9 @@ printf 'x' | dd of=t.weft.part bs=1 seek=100 conv=notrunc 2>err
 pull prod -o t.weft
 cmp t.weft b.weft || die "other bytes"
 at_most 1000 "$(jq .kept_bytes out)"
+# A tag is no file: a bundle of its name is pulled again.
+for _ in 1 2; do pull prod -o prod; done
+is .was_there true
 # Several at a time: one of them gets the bundle.
 for i in 1 2 3 4; do "$WEFT" pull store prod -o many.weft --format json >many.$i 2>many.err & done
 wait

@@ -33,6 +33,21 @@ has err "is the file of model 'digits'"
 cmp digits_cnn.onnx "$examples/digits_cnn.onnx"
 expect 2 "$WEFT" report digits.yaml -o digits.yaml
 cmp digits.yaml "$examples/digits.yaml"
+cp "$examples/fleet.yaml" .
+expect 0 "$WEFT" plan digits.yaml --fleet fleet.yaml -o p.json
+kept() { # FILE COMMAND...: names FILE as what it would write and as what it reads
+    cp "$1" before
+    expect 2 "$WEFT" "${@:2}"
+    has err "$1 would overwrite what is read"
+    cmp "$1" before
+}
+kept fleet.yaml plan digits.yaml --fleet fleet.yaml -o ./fleet.yaml
+kept p.json plan digits.yaml --fleet fleet.yaml --previous p.json -o p.json
+kept p.json compile digits.yaml --plan p.json -o x.weft --report p.json
+kept digits.yaml simulate p.json --set digits.yaml --bucket 1s --over-time digits.yaml
+kept digits_cnn.onnx estimate digits_cnn.onnx --gpu h100 --draw digits_cnn.onnx
+printf 'kind,dtype,b,m,n,k,gpu\ngemm,f32,1,512,512,512,h100\n' >k.csv
+kept k.csv estimate --kernels k.csv -o k.csv
 # What was meant is named, and the exit code is that of wrong usage, whatever the verb.
 expect 2 "$WEFT" comiple
 has err "did you mean compile?"

@@ -15,6 +15,8 @@
 
 #define FLAG(member)           WEFT_OPTION_FLAG, OPTION_AT(bool, member)
 #define TEXT(member)           WEFT_OPTION_TEXT, OPTION_AT(const char *, member)
+#define READS(member)          TEXT(member), .reads = true
+#define WRITES(member)         TEXT(member), .writes = true
 #define COUNT(member, l, h)    WEFT_OPTION_COUNT, OPTION_AT(uint64_t, member), .lo = l, .hi = h
 #define COUNT32(member, l, h)  WEFT_OPTION_COUNT32, OPTION_AT(uint32_t, member), .lo = l, .hi = h
 #define NUMBER(member, l, h)   WEFT_OPTION_NUMBER, OPTION_AT(double, member), .lo = l, .hi = h

@@ -193,18 +193,33 @@ static int refuse_option(const weft_verb *verb, const char *word)
     return weft_tool_usage(verb, "no option '%s'%s", word, weft_tool_hint(near ? dashed : NULL));
 }
 
-/* An --output that is a file which the verb is to read would be lost. */
-static int check_output(const weft_verb *verb, int argc, char **argv, const char *options)
+static const char *file_of(const weft_option *o, const char *options)
 {
-    const weft_option *o = verb->row;
-    while (o->kind != WEFT_OPTION_END &&
-           !(o->kind == WEFT_OPTION_TEXT && strcmp(o->name, "output") == 0))
-        o++;
-    const char *to = o->kind == WEFT_OPTION_END ? NULL : *(const char *const *)(options + o->at);
-    for (int i = optind; to && i < argc; i++)
-        if (weft_tool_is_same_file(argv[i], to))
-            return weft_tool_usage(verb, "-o %s would overwrite what is read: name another file",
-                                   to);
+    return *(const char *const *)(options + o->at);
+}
+
+/* Whether the verb is to read this file: as an argument, or by an option. */
+static bool is_read(const weft_verb *verb, int argc, char **argv, const char *options,
+                    const char *file)
+{
+    for (int i = optind; i < argc && !verb->takes_names; i++)
+        if (weft_tool_is_same_file(argv[i], file))
+            return true;
+    for (const weft_option *o = verb->row; o->kind != WEFT_OPTION_END; o++)
+        if (o->reads && file_of(o, options) && weft_tool_is_same_file(file_of(o, options), file))
+            return true;
+    return false;
+}
+
+/* A file that is read would be lost if an option had it written. */
+static int check_written(const weft_verb *verb, int argc, char **argv, const char *options)
+{
+    for (const weft_option *o = verb->row; o->kind != WEFT_OPTION_END; o++) {
+        const char *file = o->writes ? file_of(o, options) : NULL;
+        if (file && is_read(verb, argc, argv, options, file))
+            return weft_tool_usage(verb, "--%s %s would overwrite what is read: name another file",
+                                   o->name, file);
+    }
     return -1;
 }
 
@@ -234,7 +249,7 @@ int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *optio
         if (code)
             return code;
     }
-    return check_output(verb, argc, argv, options);
+    return check_written(verb, argc, argv, options);
 }
 
 int weft_options_parse_one(const weft_verb *verb, int argc, char **argv, void *options,

@@ -35,11 +35,13 @@ struct weft_option {
     size_t at; /* offset of the member of the verb's options */
     double lo, hi;
     weft_option_take *take;
+    bool reads, writes; /* of TEXT: the argument is a file that the verb reads, or replaces */
 };
 
-/* Reads the options of argv into the struct `options`; the rows of the verb name its members.
- * Arguments that are no options follow from argv[optind] on. Returns -1 to go on; or an exit
- * code when --help was printed or a message was. */
+/* Reads the options of argv into the struct `options`; the rows of the verb name its members. A
+ * file that is read and would be written, too, is refused. Arguments that are no options follow
+ * from argv[optind] on. Returns -1 to go on; or an exit code when --help was printed or a message
+ * was. */
 int weft_options_parse(const weft_verb *verb, int argc, char **argv, void *options);
 /* The same for a verb with exactly one argument that is no option, called `what` in the message
  * ("bundle"); it goes to *out. */

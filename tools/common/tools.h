@@ -26,6 +26,7 @@ typedef struct weft_verb {
     const char *name;
     const weft_option *row; /* its part of options.def */
     int (*run)(int argc, char **argv);
+    bool takes_names; /* arguments that are no options are no files that run() reads */
 } weft_verb;
 
 #define VERB(name, program, brief) extern const weft_verb weft_verb_##name;

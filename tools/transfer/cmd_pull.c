@@ -108,4 +108,5 @@ static int run_pull(int argc, char **argv)
     return code;
 }
 
-const weft_verb weft_verb_pull = {.name = "pull", .row = rows, .run = run_pull};
+const weft_verb weft_verb_pull = {
+    .name = "pull", .row = rows, .run = run_pull, .takes_names = true};
