@@ -27,8 +27,6 @@ typedef struct weft_backend {
 const weft_backend *weft_backend_find(const char *name);
 const weft_backend *weft_backend_at(size_t i); /* NULL if i is not a row */
 
-/* Facts about a model or a joint graph that are not in its graph; one record for each graph that is
- * no body, in order. A joint graph has a profile only. */
 /* What clients are told of an input or output (weft_bundle_port). */
 typedef struct weft_codegen_port {
     const char *name, *format; /* NULL: not given */
@@ -36,6 +34,8 @@ typedef struct weft_codegen_port {
     size_t n_label;
 } weft_codegen_port;
 
+/* Facts about a model or a joint graph that are not in its graph; one record for each graph that is
+ * no body, in order. A joint graph has a profile only. */
 typedef struct weft_codegen_model {
     const char *serves, *version; /* weft_bundle_program; NULL: not given */
     const char *const *head;      /* names of models whose answers to one input it gives */
