@@ -30,16 +30,29 @@ weft_answer weft_classes__check(const weft_bundle_program *program, uint32_t out
 /* -- The largest elements --------------------------------------------------------------------- */
 
 typedef struct element {
-    double value;
+    double value;   /* 0: an integer */
+    uint64_t whole; /* an integer, in their order: -2^63 is 0; unsigned ones are themselves */
     int64_t at;
 } element;
+
+static element element_of(const weft_tensor *t, int64_t first, int64_t at)
+{
+    int64_t i = first + at;
+    if (weft_dtype_is_float(t->dtype))
+        return (element){.value = weft_tensor_get_f64(t, i), .at = at};
+    if (t->dtype == WEFT_DTYPE_U64)
+        return (element){.whole = ((const uint64_t *)t->data)[i], .at = at};
+    return (element){.whole = (uint64_t)weft_tensor_get_i64(t, i) ^ UINT64_C(1) << 63, .at = at};
+}
 
 /* Whether a is listed before b: larger, or equal and earlier; NaN comes last. */
 static bool is_before(element a, element b)
 {
     if (isnan(a.value) || isnan(b.value))
         return isnan(a.value) == isnan(b.value) ? a.at < b.at : isnan(b.value);
-    return a.value != b.value ? a.value > b.value : a.at < b.at;
+    if (a.value != b.value)
+        return a.value > b.value;
+    return a.whole != b.whole ? a.whole > b.whole : a.at < b.at;
 }
 
 /* Lets the element at i sink to where those below it are listed before it. */
@@ -65,7 +78,7 @@ static int compare(const void *a, const void *b)
 static void choose(const weft_tensor *t, int64_t first, int64_t count, element *best, size_t n)
 {
     for (int64_t i = 0; i < count; i++) {
-        element e = {.value = weft_tensor_get_f64(t, first + i), .at = i};
+        element e = element_of(t, first, i);
         if ((size_t)i < n) {
             best[i] = e;
             for (size_t k = n; (size_t)i + 1 == n && k-- > 0;)
@@ -87,7 +100,7 @@ static void put_class(weft_buf *out, const weft_bundle_port *port, const weft_te
     if (weft_dtype_is_float(t->dtype))
         weft_buf_printf(out, "%f", e.value); /* as Triton writes it */
     else if (t->dtype == WEFT_DTYPE_U64)
-        weft_buf_put_u64(out, ((const uint64_t *)t->data)[first + e.at]);
+        weft_buf_put_u64(out, e.whole);
     else
         weft_buf_put_i64(out, weft_tensor_get_i64(t, first + e.at));
     weft_buf_printf(out, ":%" PRId64, e.at);
@@ -96,11 +109,25 @@ static void put_class(weft_buf *out, const weft_bundle_port *port, const weft_te
     weft_buf_putc(out, '\0');
 }
 
-weft_answer weft_classes__list(const weft_bundle_program *program, uint32_t output,
-                               const weft_tensor *t, uint32_t n_class, weft_classes *out,
-                               char *message)
+static bool is_batched(const weft_bundle_program *program, const weft_tensor *t)
 {
-    bool batched = weft_batch__largest(program) > 0 && t->rank > 0;
+    return weft_batch__largest(program) > 0 && t->rank > 0;
+}
+
+size_t weft_classes__work(const weft_bundle_program *program, const weft_tensor *t,
+                          uint32_t n_class)
+{
+    enum { STRING = 64 };
+    int64_t n = weft_tensor_numel(t), rows = is_batched(program, t) ? t->dim[0] : 1;
+    int64_t strings = n_class && rows > n / n_class ? n : rows * n_class;
+    return weft_tensor_bytes(t) + STRING * (size_t)strings;
+}
+
+weft_answer weft_classes__list(const weft_bundle_program *program, uint32_t output,
+                               const weft_tensor *t, uint32_t n_class, size_t *room,
+                               weft_classes *out, char *message)
+{
+    bool batched = is_batched(program, t);
     int64_t rows = batched ? t->dim[0] : 1;
     int64_t count = rows ? weft_tensor_numel(t) / rows : 0;
     int64_t n = n_class < count ? n_class : count;
@@ -114,9 +141,9 @@ weft_answer weft_classes__list(const weft_bundle_program *program, uint32_t outp
     }
     element *best = malloc((size_t)n * sizeof *best + 1);
     weft_buf text = {0};
-    for (int64_t row = 0; best && row < rows; row++) {
+    for (int64_t row = 0; best && row < rows && text.len <= *room; row++) {
         choose(t, row * count, count, best, (size_t)n);
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n && text.len <= *room; i++)
             put_class(&text, &program->output[output], t, row * count, best[i]);
     }
     *out = (weft_classes){.dim = {batched ? rows : n, n},
@@ -125,9 +152,18 @@ weft_answer weft_classes__list(const weft_bundle_program *program, uint32_t outp
                           .len = text.len,
                           .n = (size_t)(rows * n)};
     free(best);
-    if (best && !text.failed)
+    if (best && !text.failed && text.len <= *room) {
+        *room -= text.len;
         return WEFT_ANSWER_OK;
+    }
     weft_classes__finish(out);
+    if (text.len > *room) {
+        snprintf(message, WEFT_REQUEST_MESSAGE_MAX,
+                 "output '%s': the text of the classes of a request has at most %d MiB: ask for "
+                 "fewer classes or rows",
+                 program->output[output].name, WEFT_CLASSES_BYTES_MAX >> 20);
+        return WEFT_ANSWER_INVALID;
+    }
     snprintf(message, WEFT_REQUEST_MESSAGE_MAX, "out of memory");
     return WEFT_ANSWER_INTERNAL;
 }

@@ -6,7 +6,11 @@
 
 #include "runtime/server/serve_int.h"
 
-enum { WEFT_CLASSES_MAX = 1024, WEFT_CLASSES_STRINGS_MAX = 1 << 20 };
+enum {
+    WEFT_CLASSES_MAX = 1024,
+    WEFT_CLASSES_STRINGS_MAX = 1 << 20, /* of an output */
+    WEFT_CLASSES_BYTES_MAX = 16 << 20   /* of text, over all outputs of a request */
+};
 
 /* Whether so many classes can be asked of the output; else the message says why not. */
 weft_answer weft_classes__check(const weft_bundle_program *program, uint32_t output,
@@ -21,10 +25,14 @@ typedef struct weft_classes {
     size_t n;   /* strings */
 } weft_classes;
 
-/* Else the message says why there are none. */
+/* `room`: bytes that their text may take, less what it takes afterwards; WEFT_CLASSES_BYTES_MAX for
+ * the first output of a request. Else the message says why there are none. */
 weft_answer weft_classes__list(const weft_bundle_program *program, uint32_t output,
-                               const weft_tensor *t, uint32_t n_class, weft_classes *out,
-                               char *message);
+                               const weft_tensor *t, uint32_t n_class, size_t *room,
+                               weft_classes *out, char *message);
+/* The work of listing them, in bytes of JSON that take as long. */
+size_t weft_classes__work(const weft_bundle_program *program, const weft_tensor *t,
+                          uint32_t n_class);
 /* Appends them as the binary form of BYTES: the length in 4 bytes, then the bytes, of each. */
 void weft_classes__pack(const weft_classes *classes, weft_buf *out);
 /* Bytes of that. */

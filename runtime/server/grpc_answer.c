@@ -106,19 +106,27 @@ static void put_place(answer_place *to, const weft_region_place *place, size_t b
     output->parameters = to->list;
 }
 
-/* An output as classes: their strings are packed into `packed`. */
-static weft_answer put_classes(const weft_grpc_infer *infer, uint32_t i, weft_classes *classes,
-                               weft_buf *packed, answer_output *output, char *text)
+/* What the message refers to, by output. */
+typedef struct answer_parts {
+    answer_output output;
+    answer_place shared;
+    weft_classes classes;
+    weft_buf packed;
+} answer_parts;
+
+/* Output i as classes, which are packed; `room`: see weft_classes__list. */
+static weft_answer put_classes(const weft_grpc_infer *infer, uint32_t i, size_t *room,
+                               answer_parts *part, char *text)
 {
     static char type[] = "BYTES";
     uint32_t at = infer->output[i].at;
     weft_answer answer = weft_classes__list(infer->program, at, &infer->request->out[at],
-                                            infer->output[i].n_class, classes, text);
+                                            infer->output[i].n_class, room, &part->classes, text);
     if (answer == WEFT_ANSWER_OK)
-        weft_classes__pack(classes, packed);
-    output->datatype = type;
-    output->n_shape = (size_t)classes->rank;
-    output->shape = classes->dim;
+        weft_classes__pack(&part->classes, &part->packed);
+    part->output.datatype = type;
+    part->output.n_shape = (size_t)part->classes.rank;
+    part->output.shape = part->classes.dim;
     return answer;
 }
 
@@ -136,14 +144,6 @@ static void put_tensor(const weft_grpc_infer *infer, uint32_t at, answer_place *
         *raw = (ProtobufCBinaryData){.len = weft_tensor_bytes(t), .data = t->data};
 }
 
-/* What the message refers to, by output. */
-typedef struct answer_parts {
-    answer_output output;
-    answer_place shared;
-    weft_classes classes;
-    weft_buf packed;
-} answer_parts;
-
 weft_answer weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uint8_t **out,
                                    size_t *out_len, char *text)
 {
@@ -155,6 +155,7 @@ weft_answer weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uin
     ProtobufCBinaryData *raw = calloc(n + 1, sizeof *raw);
     answer_parameters parameters;
     bool ok = part && list && raw;
+    size_t room = WEFT_CLASSES_BYTES_MAX;
     weft_answer answer = WEFT_ANSWER_OK;
     for (uint32_t i = 0; ok && answer == WEFT_ANSWER_OK && i < n; i++) {
         uint32_t at = infer->output[i].at;
@@ -162,7 +163,7 @@ weft_answer weft_grpc__write_infer(const weft_grpc_infer *infer, bool talks, uin
         inference__model_infer_response__infer_output_tensor__init(list[i]);
         list[i]->name = (char *)p->output[at].name;
         if (infer->output[i].n_class) {
-            answer = put_classes(infer, i, &part[i].classes, &part[i].packed, list[i], text);
+            answer = put_classes(infer, i, &room, &part[i], text);
             raw[i] = (ProtobufCBinaryData){.len = part[i].packed.len,
                                            .data = (uint8_t *)part[i].packed.at};
             ok = !part[i].packed.failed;

@@ -588,17 +588,28 @@ static size_t output_bytes(const weft_grpc_infer *infer)
     return bytes;
 }
 
+/* Bytes of the outputs, of which classes take longer to write. */
+static size_t answer_work(const weft_grpc_infer *infer)
+{
+    size_t bytes = output_bytes(infer);
+    for (uint32_t i = 0; i < infer->n_output; i++)
+        if (infer->output[i].n_class)
+            bytes += weft_classes__work(infer->program, &infer->request->out[infer->output[i].at],
+                                        infer->output[i].n_class);
+    return bytes;
+}
+
 static void on_done(weft_request *request)
 {
     weft_grpc_call *call = request->user;
-    size_t bytes = request->answer == WEFT_ANSWER_OK ? output_bytes(call->infer) : 0;
     if (request->answer == WEFT_ANSWER_OK &&
-        weft_grpc__hold_bytes(call, call->infer->decoded + bytes)) {
+        weft_grpc__hold_bytes(call, call->infer->decoded + output_bytes(call->infer))) {
         /* Written beside the loop when it is large. */
         size_t most = call->form ? WEFT_GRPC_INLINE_PACKED_BYTES : (size_t)WEFT_GRPC_INLINE_BYTES;
-        bool is_long = bytes > most || weft_regions__has_outputs(request);
+        size_t work = answer_work(call->infer);
+        bool is_long = work > most || weft_regions__has_outputs(request);
         if (call->offload && is_long) {
-            weft_grpc__run_beside(call, bytes, run_write, done_write);
+            weft_grpc__run_beside(call, work, run_write, done_write);
             return;
         }
         write_answer(call);

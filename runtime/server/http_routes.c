@@ -1,5 +1,6 @@
 /* Routes of the Open Inference Protocol over HTTP, with Triton's extensions. All paths are rows of
  * one table, so that the same checks apply to each. */
+#include "runtime/server/classes.h"
 #include "runtime/server/http_int.h"
 #include "runtime/server/regions.h"
 
@@ -220,13 +221,18 @@ void weft_http__abandon(http_exchange *x)
 
 /* -- Answers of inference --------------------------------------------------------------------- */
 
-/* Bytes of the outputs by what it costs to write them: JSON takes a hundred times as long. */
+/* Bytes of the outputs by what it costs to write them: JSON takes a hundred times as long, and
+ * classes are written as text in any case. */
 static size_t answer_bytes(const weft_oip_infer *infer)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < infer->n_output; i++) {
-        size_t n = weft_tensor_bytes(&infer->request->out[infer->output[i].at]);
-        bytes += infer->output[i].binary ? n / 64 : n;
+        const weft_oip_output *o = &infer->output[i];
+        const weft_tensor *t = &infer->request->out[o->at];
+        if (o->n_class)
+            bytes += weft_classes__work(infer->program, t, o->n_class);
+        else
+            bytes += o->binary ? weft_tensor_bytes(t) / 64 : weft_tensor_bytes(t);
     }
     return bytes;
 }

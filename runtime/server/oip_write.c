@@ -170,11 +170,12 @@ static void put_choice(weft_buf *out, const weft_app_choice *c)
 static weft_answer list_classes(const weft_oip_infer *infer, weft_classes *list, char *message)
 {
     weft_answer answer = WEFT_ANSWER_OK;
+    size_t room = WEFT_CLASSES_BYTES_MAX;
     for (uint32_t i = 0; i < infer->n_output && answer == WEFT_ANSWER_OK; i++) {
         const weft_oip_output *o = &infer->output[i];
         if (o->n_class)
             answer = weft_classes__list(infer->program, o->at, &infer->request->out[o->at],
-                                        o->n_class, &list[i], message);
+                                        o->n_class, &room, &list[i], message);
     }
     return answer;
 }
