@@ -197,11 +197,12 @@ void weft_repository__close_scan(weft_repository_scan *scan);         /* NULL is
 bool weft_repository__scan(weft_repository_scan *scan, const char **out_model,
                            const char **out_version);
 
-/* What a client says beside the name of the model. Zeroed: nothing. */
+/* What a client says beside the name of the model, and may. Zeroed: nothing, and all. */
 typedef struct weft_repository_request {
-    const char *version; /* NULL: load the latest, in place of all others; unload all */
-    const char *path;    /* of an adapter, below the folder of all; NULL: BASE/ADAPTER */
-    const char *config;  /* see weft_serve_source */
+    const char *patterns; /* see weft_access__models */
+    const char *version;  /* NULL: load the latest, in place of all others; unload all */
+    const char *path;     /* of an adapter, below the folder of all; NULL: BASE/ADAPTER */
+    const char *config;   /* see weft_serve_source */
     bool has_weight;
     double weight;
 } weft_repository_request;

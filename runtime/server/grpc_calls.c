@@ -288,6 +288,7 @@ struct weft_grpc_method {
     method_fn *run;  /* NULL: ModelInfer, ModelStreamInfer, or `begin` */
     begin_fn *begin; /* of a method that is answered later */
     bool talks;      /* a stream of messages both ways */
+    size_t most;     /* bytes of a message, unless of inference; 0: WEFT_GRPC_PARAMETERS_BYTES */
 };
 
 #define SERVICE "/inference.GRPCInferenceService/"
@@ -337,7 +338,8 @@ static const weft_grpc_method methods[] = {
     {.path = SERVICE "RepositoryModelLoad",
      .group = WEFT_API_MODEL_REPOSITORY,
      .request = &inference__repository_model_load_request__descriptor,
-     .begin = weft_grpc__load_model},
+     .begin = weft_grpc__load_model,
+     .most = WEFT_GRPC_LOAD_BYTES},
     {.path = SERVICE "RepositoryModelUnload",
      .group = WEFT_API_MODEL_REPOSITORY,
      .request = &inference__repository_model_unload_request__descriptor,
@@ -459,8 +461,8 @@ bool weft_grpc__is_infer(const weft_grpc_method *method)
 
 size_t weft_grpc__message_max(const weft_grpc_method *method, size_t infer_max)
 {
-    bool other = !weft_grpc__is_infer(method) && infer_max > WEFT_GRPC_PARAMETERS_BYTES;
-    return other ? WEFT_GRPC_PARAMETERS_BYTES : infer_max;
+    size_t most = method->most ? method->most : (size_t)WEFT_GRPC_PARAMETERS_BYTES;
+    return !weft_grpc__is_infer(method) && infer_max > most ? most : infer_max;
 }
 
 void weft_grpc__cancel_call(weft_grpc_call *call)

@@ -97,8 +97,12 @@ const weft_grpc_method *weft_grpc__find_method(const char *path, size_t len);
 const char *weft_grpc__path_of(const weft_grpc_method *method);
 weft_api_group weft_grpc__group_of(const weft_grpc_method *method);
 /* Messages of ModelInfer above this size are read beside the loop; those of other methods are read
- * on it and have at most WEFT_GRPC_PARAMETERS_BYTES. */
-enum { WEFT_GRPC_INLINE_BYTES = 64 << 10, WEFT_GRPC_PARAMETERS_BYTES = 4 << 10 };
+ * on it and have at most WEFT_GRPC_PARAMETERS_BYTES, or for a load WEFT_GRPC_LOAD_BYTES. */
+enum {
+    WEFT_GRPC_INLINE_BYTES = 64 << 10,
+    WEFT_GRPC_PARAMETERS_BYTES = 4 << 10,
+    WEFT_GRPC_LOAD_BYTES = 64 << 10
+};
 /* Most bytes of a message to the method, where one of ModelInfer has `infer_max`. */
 size_t weft_grpc__message_max(const weft_grpc_method *method, size_t infer_max);
 /* The same as weft_grpc__start_call for a large message of ModelInfer, which it takes. */

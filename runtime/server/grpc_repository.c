@@ -28,7 +28,7 @@ static void on_end(weft_operation_wait *wait, weft_answer answer, const char *er
     call->reply(call);
 }
 
-/* The text of a parameter; "": it has another type. `number` has room for one. */
+/* The text of a parameter; NULL: it has another type. `number` has room for one. */
 static const char *text_of(const Inference__ModelRepositoryParameter *p, char number[32])
 {
     if (p && p->parameter_choice_case ==
@@ -36,9 +36,17 @@ static const char *text_of(const Inference__ModelRepositoryParameter *p, char nu
         return p->string_param;
     if (!p || p->parameter_choice_case !=
                   INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_INT64_PARAM)
-        return "";
+        return NULL;
     snprintf(number, 32, "%lld", (long long)p->int64_param);
     return number;
+}
+
+/* NULL: a parameter that is a text, and not empty. */
+static const char *wrong_text(const Inference__ModelRepositoryParameter *p)
+{
+    bool is_text = p && p->parameter_choice_case ==
+                            INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_STRING_PARAM;
+    return !is_text ? "is no text" : !*p->string_param ? "is empty" : NULL;
 }
 
 /* NULL: taken; else what is wrong. */
@@ -48,36 +56,37 @@ static const char *take_parameter(const char *name, const Inference__ModelReposi
     char number[32];
     const char *text = text_of(p, number);
     if (strcmp(name, "version") == 0) {
-        if (!weft_serve_is_version(text))
-            return "'version' is a number from 1 on";
+        if (!text || !weft_serve_is_version(text))
+            return "is no number from 1 on";
         strcpy(out->version, text);
         out->request.version = out->version;
         return NULL;
     }
     if (loads && strcmp(name, "weight") == 0) {
         out->request.has_weight = true;
-        return weft_parse_f64(text, &out->request.weight) && out->request.weight >= 0 &&
+        return text && weft_parse_f64(text, &out->request.weight) && out->request.weight >= 0 &&
                        out->request.weight <= 1e6
                    ? NULL
-                   : "'weight' is a number from 0 to 1000000";
+                   : "is no number from 0 to 1000000";
     }
     if (loads && strcmp(name, "path") == 0) {
-        out->request.path = text; /* of the message, or "" */
-        return *text && text != number ? NULL : "'path' is a text";
+        out->request.path = text; /* of the message */
+        return wrong_text(p);
     }
     if (loads && strcmp(name, "config") == 0) {
-        out->request.config = text; /* of the message, or "" */
-        return *text && text != number ? NULL : "'config' is a text";
+        out->request.config = text; /* of the message */
+        return wrong_text(p);
     }
     /* No model depends on another. */
-    return !loads && strcmp(name, "unload_dependents") == 0 ? NULL : "an unknown parameter";
+    return !loads && strcmp(name, "unload_dependents") == 0 ? NULL : "is unknown";
 }
 
 /* Begins the operation. false: the call has its error. */
-static bool begin(weft_grpc_call *call, const char *model, const parameters *p, bool loads)
+static bool begin(weft_grpc_call *call, const char *model, parameters *p, bool loads)
 {
     const char *patterns = weft_access__models(call->access, &call->presented);
     weft_repository_refusal refusal;
+    p->request.patterns = patterns;
     if (!weft_repository__may_change(patterns, model)) {
         weft_grpc__fail_call(call, WEFT_GRPC_NOT_FOUND, "there is no such model");
         return false;
@@ -99,7 +108,7 @@ bool weft_grpc__load_model(weft_grpc_call *call, const ProtobufCMessage *in)
             take_parameter(r->parameters[i]->key, r->parameters[i]->value, true, &p);
         if (!wrong)
             continue;
-        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "parameter '%.64s': %s",
+        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "parameter '%.64s' %s",
                              r->parameters[i]->key, wrong);
         return false;
     }
@@ -115,7 +124,7 @@ bool weft_grpc__unload_model(weft_grpc_call *call, const ProtobufCMessage *in)
             take_parameter(r->parameters[i]->key, r->parameters[i]->value, false, &p);
         if (!wrong)
             continue;
-        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "parameter '%.64s': %s",
+        weft_grpc__fail_call(call, WEFT_GRPC_INVALID_ARGUMENT, "parameter '%.64s' %s",
                              r->parameters[i]->key, wrong);
         return false;
     }

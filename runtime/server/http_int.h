@@ -196,8 +196,9 @@ void weft_http__free_exchange(http_exchange *x);
 /* The model is not needed for a request any more. */
 void weft_http__end_use(http_exchange *x);
 
-/* Bodies of routes other than inference are read on the loop's thread: none has more. */
-enum { HTTP_PARAMETERS_BYTES = 4 << 10 };
+/* Bodies of routes other than inference are read on the loop's thread: none has more; that of a
+ * load, which may have a configuration, HTTP_LOAD_BYTES. */
+enum { HTTP_PARAMETERS_BYTES = 4 << 10, HTTP_LOAD_BYTES = 64 << 10 };
 
 /* -- Routes (http_routes.c) ----------------------------------------------------------------- */
 

@@ -22,7 +22,8 @@ static void on_end(weft_operation_wait *wait, weft_answer answer, const char *er
 
 typedef struct parameters {
     weft_repository_request request;
-    char version[WEFT_VERSION_MAX], path[HTTP_PARAMETERS_BYTES], config[HTTP_PARAMETERS_BYTES];
+    char version[WEFT_VERSION_MAX];
+    json_t *root; /* the body, with the texts of the request; owned; NULL: none */
 } parameters;
 
 static bool take_version(http_exchange *x, const json_t *value, parameters *out)
@@ -42,14 +43,13 @@ static bool take_version(http_exchange *x, const json_t *value, parameters *out)
     return true;
 }
 
-/* NULL: the value is no text, or an empty one; the exchange has its error. */
-static const char *take_text(http_exchange *x, const char *name, const json_t *value,
-                             char out[HTTP_PARAMETERS_BYTES])
+/* NULL: the exchange has its error. */
+static const char *take_text(http_exchange *x, const char *name, const json_t *value)
 {
     const char *text = json_string_value(value);
-    if (text && *text && strlen(text) < HTTP_PARAMETERS_BYTES)
-        return strcpy(out, text);
-    weft_http__fail(x, 400, "'%s' is a text", name);
+    if (text && *text)
+        return text;
+    weft_http__fail(x, 400, "'%s' is %s", name, text ? "empty" : "no text");
     return NULL;
 }
 
@@ -67,60 +67,67 @@ static bool take_parameter(http_exchange *x, const char *name, const json_t *val
         return false;
     }
     if (loads && strcmp(name, "path") == 0)
-        return (out->request.path = take_text(x, name, value, out->path)) != NULL;
+        return (out->request.path = take_text(x, name, value)) != NULL;
     if (loads && strcmp(name, "config") == 0)
-        return (out->request.config = take_text(x, name, value, out->config)) != NULL;
+        return (out->request.config = take_text(x, name, value)) != NULL;
     if (!loads && strcmp(name, "unload_dependents") == 0)
         return true; /* no model depends on another */
     weft_http__fail(x, 400, "parameter '%.64s' is not supported", name);
     return false;
 }
 
-/* Reads {"parameters": {...}}; the body may be empty. false: the exchange has its error. */
+/* Reads {"parameters": {...}}; the body may be empty. false: the exchange has its error. The root
+ * is the caller's in both cases. */
 static bool read_parameters(http_exchange *x, bool loads, parameters *out)
 {
     const char *name;
     json_t *value;
+    size_t most = loads ? HTTP_LOAD_BYTES : HTTP_PARAMETERS_BYTES;
     *out = (parameters){0};
     if (x->len == 0)
         return true;
-    json_t *root = x->len <= HTTP_PARAMETERS_BYTES
-                       ? json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL)
-                       : NULL;
-    json_t *list = json_object_get(root, "parameters");
-    bool ok = json_is_object(root) && (!list || json_is_object(list));
+    if (x->len > most) {
+        weft_http__fail(x, 400, "the body has %zu bytes: at most %zu bytes are read", x->len, most);
+        return false;
+    }
+    out->root = json_loadb(x->body, x->len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *list = json_object_get(out->root, "parameters");
+    bool ok = json_is_object(out->root) && (!list || json_is_object(list));
     if (!ok)
-        weft_http__fail(
-            x, 400, "the body is no JSON object with an object 'parameters', of at most %d bytes",
-            HTTP_PARAMETERS_BYTES);
+        weft_http__fail(x, 400, "the body is no JSON object with an object 'parameters'");
     json_object_foreach(list, name, value)
     {
         ok = ok && take_parameter(x, name, value, loads, out);
     }
-    json_decref(root);
     return ok;
 }
 
 /* -- Routes ----------------------------------------------------------------------------------- */
 
+static void begin(http_exchange *x, const weft_repository_request *request, bool loads)
+{
+    weft_repository_refusal refusal;
+    x->operation = (weft_operation_wait){.done = on_end};
+    x->waiting = (loads ? weft_repository__load : weft_repository__unload)(
+        x->http->front.deployment, x->http->options->repository, x->name, request, &x->operation,
+        &refusal);
+    if (!x->waiting)
+        weft_http__fail(x, weft_http__status_of(refusal.answer), "%s", refusal.text);
+}
+
 void weft_http__change_model(http_exchange *x, bool loads)
 {
-    const weft_front *front = &x->http->front;
-    const char *folder = x->http->options->repository;
-    const char *patterns = weft_access__models(front->access, &x->presented);
+    const char *patterns = weft_access__models(x->http->front.access, &x->presented);
     parameters p;
-    weft_repository_refusal refusal;
     if (!x->name || !weft_repository__may_change(patterns, x->name)) {
         weft_http__fail(x, 404, "there is no such model");
         return;
     }
-    if (!read_parameters(x, loads, &p))
-        return;
-    x->operation = (weft_operation_wait){.done = on_end};
-    x->waiting = (loads ? weft_repository__load : weft_repository__unload)(
-        front->deployment, folder, x->name, &p.request, &x->operation, &refusal);
-    if (!x->waiting)
-        weft_http__fail(x, weft_http__status_of(refusal.answer), "%s", refusal.text);
+    bool ok = read_parameters(x, loads, &p);
+    p.request.patterns = patterns;
+    if (ok)
+        begin(x, &p.request, loads);
+    json_decref(p.root);
 }
 
 /* {"ready": true} asks for models that are ready. */

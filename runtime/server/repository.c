@@ -7,7 +7,9 @@
 
 #include "base/file.h"
 
+#include <ctype.h>
 #include <dirent.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +261,74 @@ static bool change_adapter(weft_deployment *d, const char *model, const char *na
            refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");
 }
 
+/* Whether a key of JSON may stand for the field, in whatever form whoever reads it allows; `field`:
+ * in small letters, without '_'. */
+static bool is_field(const char *key, const char *field)
+{
+    for (; *key; key++)
+        if (*key != '_' && tolower((unsigned char)*key) != *field++)
+            return false;
+    return !*field;
+}
+
+static bool may_use_step(const char *patterns, json_t *step)
+{
+    const char *key;
+    json_t *value;
+    bool ok = true, named = false;
+    json_object_foreach(step, key, value)
+    {
+        const char *model = json_string_value(value);
+        if (!is_field(key, "modelname"))
+            continue;
+        named = true;
+        ok = ok && model && weft_key__names_model(patterns, model);
+    }
+    return ok && named;
+}
+
+/* Anything but an object with a list of steps, which name their models, is refused. */
+static bool may_use_steps(const char *patterns, json_t *ensemble)
+{
+    const char *key;
+    json_t *list, *step;
+    bool ok = json_is_object(ensemble);
+    size_t i;
+    json_object_foreach(ensemble, key, list)
+    {
+        if (!is_field(key, "step"))
+            continue;
+        ok = ok && json_is_array(list);
+        json_array_foreach(list, i, step)
+        {
+            ok = ok && may_use_step(patterns, step);
+        }
+    }
+    return ok;
+}
+
+/* A configuration makes no model of models to which its client has no right. */
+static bool check_config(const weft_repository_request *request, weft_repository_refusal *out)
+{
+    const char *key;
+    json_t *value;
+    if (!request->config || !request->patterns)
+        return true;
+    json_t *root = json_loads(request->config, JSON_REJECT_DUPLICATES, NULL);
+    bool is_object = json_is_object(root), ok = true;
+    json_object_foreach(root, key, value)
+    {
+        if (is_field(key, "ensemblescheduling"))
+            ok = ok && may_use_steps(request->patterns, value);
+    }
+    json_decref(root);
+    if (is_object && ok)
+        return true;
+    return refuse(out, WEFT_ANSWER_INVALID,
+                  is_object ? "'config': the key has no right to the model of each step"
+                            : "'config' is no JSON object");
+}
+
 /* Loads a model that is compiled for it. */
 static bool load_made(weft_deployment *d, const char *folder, const char *model,
                       const weft_repository_request *request, weft_operation_wait *wait,
@@ -273,6 +343,8 @@ static bool load_made(weft_deployment *d, const char *folder, const char *model,
         !weft_file_is_folder(path))
         return refuse(out, WEFT_ANSWER_NOT_FOUND,
                       "failed to load: the repository has no such model");
+    if (!check_config(request, out))
+        return false;
     return weft_deployment__make(d, model, request->config, wait) != 0 ||
            refuse(out, WEFT_ANSWER_UNAVAILABLE, "too many changes wait");
 }

@@ -192,12 +192,13 @@ def check_routes(s):
         assert "error" in json.loads(body), body
         assert headers["content-type"] == "application/json"
     # Parameters are read on the loop's thread: large ones are refused unread.
-    for path in ("/v2/trace/setting", "/v2/logging", "/v2/repository/models/digits/load"):
-        for size, word in ((4096, ""), (4097, "at most 4096 bytes")):
+    for path, most in (("/v2/trace/setting", 4096), ("/v2/logging", 4096), ("/v2/repository/models/digits/load", 65536),
+                       ("/v2/repository/models/digits/unload", 4096)):
+        for size, word in ((most, ""), (most + 1, f"at most {most} bytes")):
             body = json.dumps({"k" * 99: 1}).encode().ljust(size)
             status, _, answer = s.request("POST", path, body)
             assert status == 400 and word in json.loads(answer)["error"], (path, size, answer)
-            assert bool(word) == ("4096" in json.loads(answer)["error"]), answer
+            assert bool(word) == (str(most) in json.loads(answer)["error"]), answer
     status, headers, _ = s.request("POST", "/v2/models/digits/infer", b"x", {"Content-Encoding": "br"})
     assert status == 501 and headers["accept-encoding"] == "gzip, deflate", headers
     # HEAD: the head of GET, no body, and the connection stays usable.

@@ -1,6 +1,7 @@
-# needs: numpy
+# needs: grpc numpy
 """A model repository of Triton, served as it is: versions, an ensemble, loading and unloading by clients, and a folder
 that is looked at again. compile_repository and conform/repository have what is compiled of it."""
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import time
 
+import grpc
 import numpy as np
 from serving import EXAMPLES, WEFT, Server, check_images, digits, tensor, wait_until
 
@@ -74,6 +76,52 @@ def check_classes(server):
     assert output["shape"] == [6, 10] and sorted(t.split(":")[1] for t in output["data"][:10]) == [str(i) for i in range(10)], output
     config = server.get("/v2/models/m/config")[1]
     assert config["input"][0]["format"] == "FORMAT_NCHW", config
+
+
+def field(number, data):
+    """A field of protobuf that is bytes, a text or a message."""
+    n, size = len(data), b""
+    while n > 127:
+        size, n = size + bytes([n & 127 | 128]), n >> 7
+    return bytes([number << 3 | 2]) + size + bytes([n]) + data
+
+
+def call(server, method, message, key=None):
+    """The code and what is said."""
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+        try:
+            channel.unary_unary("/inference.GRPCInferenceService/" + method)(
+                message, timeout=60, metadata=[("x-api-key", key)] if key else [])
+            return "OK", ""
+        except grpc.RpcError as error:
+            return error.code().name, error.details()
+
+
+def load_grpc(server, model, config, key=None):
+    return call(server, "RepositoryModelLoad",
+                field(2, model.encode()) + field(3, field(1, b"config") + field(2, field(3, config.encode()))), key)
+
+
+def check_long_labels(server):
+    """The text of the classes of a request has a limit."""
+    with open("models/p/labels.txt", "w") as f:
+        f.write("\n".join(c * 250000 for c in "ab") + "\n")
+    config = {"max_batch_size": 64, "input": [{"name": "image", "data_type": "TYPE_FP32", "dims": [1, 8, 8]}],
+              "output": [{"name": "logits", "data_type": "TYPE_FP32", "dims": [2], "label_filename": "labels.txt"}]}
+    assert server.post_repository("models/p/load", {"parameters": {"config": json.dumps(config)}}) == (200, {})
+    for rows, status in ((2, 200), (60, 400)):
+        for binary in (False, True):
+            request = {"inputs": [tensor("image", np.resize(x, (rows, 1, 8, 8)))],
+                       "outputs": [{"name": "logits", "parameters": {"classification": 2, "binary_data": binary}}]}
+            got, _, body = server.request("POST", "/v2/models/p/infer", json.dumps(request))
+            assert got == status, (rows, binary, got, body[:200])
+            assert status == 200 or "at most 16 MiB" in json.loads(body)["error"], body[:200]
+        message = field(1, b"p") + field(5, field(1, b"image") + field(2, b"FP32") + field(3, bytes([rows, 1, 8, 8])))
+        message += field(6, field(1, b"logits") + field(2, field(1, b"classification") + field(2, b"\x10\x02")))
+        got = call(server, "ModelInfer", message + field(7, np.resize(x, (rows, 1, 8, 8)).tobytes()))
+        assert got == ("OK", "") if status == 200 else got[0] == "INVALID_ARGUMENT" and "at most 16 MiB" in got[1], got
+    os.remove("models/p/labels.txt")
+    assert server.post_repository("models/p/load") == (200, {})
 
 
 def index(server):
@@ -145,13 +193,21 @@ with Server("--repository=models", bundle="--log-level=info") as server:
                                               "output_map": {"logits": "parity"}}]}}
     assert server.post_repository("models/e/load", {"parameters": {"config": json.dumps(only)}}) == (200, {})
     assert [o["name"] for o in server.get("/v2/models/e/config")[1]["output"]] == ["parity"]
-    for config, text in (("{", "no JSON object"), ("[1]", "not the JSON of"), ("a" * 4096, "at most 4096 bytes"),
+    # As long as clients of Triton make them.
+    given["parameters"]["a"]["string_value"] = "b" * 20000
+    assert server.post_repository("models/m/load", {"parameters": {"config": json.dumps(given)}}) == (200, {})
+    assert load_grpc(server, "m", json.dumps(given)) == ("OK", "")
+    for config, text in (("{", "no JSON object"), ("[1]", "not the JSON of"), ("a" * 65536, "at most 65536 bytes"), ("", "'config' is empty"), (7, "'config' is no text"),
                          ('{"a b": 1}', "not the JSON of"), ('{"a": ' + "[" * 50 + "]" * 50 + "}", "not the JSON of"),
                          ('{"default_model_filename": "../3/model.onnx"}', "cannot be compiled"), ('{"max_batch_size": "x\\" y"}', "cannot be compiled")):
         status, got = server.post_repository("models/m/load", {"parameters": {"config": config}})
-        assert status == 400 and text in got["error"] and (len(config) > 4000 or "failed to load m" in got["error"]), (config, got)
+        assert status == 400 and text in got["error"] and (text[0] == "'" or "65536" in text or "failed to load m" in got["error"]), (config, got)
+    for config, code, text in (("a" * 65536, "RESOURCE_EXHAUSTED", "larger than 65536 bytes"), ("", "INVALID_ARGUMENT", "'config' is empty")):
+        got = load_grpc(server, "m", config)
+        assert got[0] == code and text in got[1], got
     check(server, "m", "digits_attn")
     assert server.post_repository("models/m/load") == (200, {}) and versions(server, "m") == ["3", "4"]
+    check_long_labels(server)
     # What cannot be: the model that was served goes on.
     status, got = server.post_repository("models/none/load")
     assert status == 404 and "failed to load" in got["error"], got
@@ -163,6 +219,33 @@ with Server("--repository=models", bundle="--log-level=info") as server:
     assert "input 'image' is i8 [?,1,8,8] here" in server.text(), server.text()
     check(server, "p", "digits_parity")
     os.remove("models/p/config.pbtxt")
+
+# A key with a right to an ensemble makes it of no model to which it has none, in whatever form the steps are given.
+with open("keys", "w") as f:
+    for key, names in (("all", "*"), ("some", "e,m")):
+        f.write(f"{key} {hashlib.sha256(key.encode()).hexdigest()} {names} *\n")
+os.chmod("keys", 0o600)
+with Server("--repository=models", "--api-keys=keys", bundle="--log-level=info") as server:
+    def load(config, key):
+        status, _, body = server.request("POST", "/v2/repository/models/e/load", json.dumps({"parameters": {"config": config}}), {"x-api-key": key})
+        return status, json.loads(body).get("error", "")
+
+    step = only["ensemble_scheduling"]["step"][0]
+    allowed = {**step, "model_name": "m", "model_version": 3}
+    forms = [{"ensemble_scheduling": {"step": [step]}}, {"ensembleScheduling": {"step": [{**allowed}, step]}},
+             {"ensemble_scheduling": [{"step": [step]}]}, {"ensemble_scheduling": {"step": step}}, {"ensemble_scheduling": {"step": [[step]]}},
+             {"ensemble_scheduling": {"step": [{**allowed, "modelName": "p"}]}}, {"ensemble_scheduling": {"step": [{"model_version": -1}]}},
+             {"ensemble_scheduling": {"step": [{**allowed, "model_name": ["m", "p"]}]}}, {"ensemble_scheduling": {"step": [allowed]}, "ensembleScheduling": {"step": [step]}}]
+    for form in forms:
+        config = json.dumps({**{k: only[k] for k in ("platform", "input", "output")}, **form})
+        status, text = load(config, "some")
+        assert status == 400 and "the key has no right" in text, (form, status, text)
+        got = load_grpc(server, "e", config, "some")
+        assert got[0] == "INVALID_ARGUMENT" and "the key has no right" in got[1], (form, got)
+    assert load("{", "some")[1] == "'config' is no JSON object"
+    assert load(json.dumps(only), "all") == (200, "")
+    mine = {**only, "output": [{"name": "parity", "data_type": "TYPE_FP32", "dims": [1, 10]}], "ensemble_scheduling": {"step": [allowed]}}
+    assert load(json.dumps(mine), "some") == (200, "")
 
 # Polling: a new version, a new model, one that is gone, one that is wrong.
 with Server("--repository=models", "--poll=0.2s", bundle="--log-level=info") as server:
