@@ -399,24 +399,58 @@ static void box_corners(const weft_nms *nms, const float *box, float *out)
     }
 }
 
-/* Of two boxes by their corners. */
-static bool overlaps(const weft_nms *nms, const float *p, const float *q)
+static inline float smaller(float a, float b)
 {
-    float h = fminf(p[2], q[2]) - fmaxf(p[0], q[0]), w = fminf(p[3], q[3]) - fmaxf(p[1], q[1]);
-    float area_p = (p[2] - p[0]) * (p[3] - p[1]), area_q = (q[2] - q[0]) * (q[3] - q[1]);
-    if (h <= 0 || w <= 0 || area_p <= 0 || area_q <= 0)
-        return false;
-    return h * w / (area_p + area_q - h * w) > nms->max_iou;
+    return a < b ? a : b;
 }
 
-/* Selected triples (batch, class, box) into `out` (may be NULL: only count). Takes time in
- * proportion to boxes times selected boxes. */
-static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out)
+static inline float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+/* Kept boxes: [corner][box], and their areas. */
+typedef struct weft_kept {
+    float *corner[4], *area;
+} weft_kept;
+
+/* Whether a box overlaps one of n kept boxes from `from` on. One with NaN overlaps with none: its
+ * area is NaN. */
+static inline bool overlaps(const weft_nms *nms, const float *p, float area, const weft_kept *kept,
+                            int64_t from, int64_t n)
+{
+    const float *const *c = (const float *const *)kept->corner;
+    int hit = 0;
+    for (int64_t i = from; i < from + n; i++) {
+        float h = smaller(p[2], c[2][i]) - larger(p[0], c[0][i]);
+        float w = smaller(p[3], c[3][i]) - larger(p[1], c[1][i]);
+        float both = h * w, other = kept->area[i];
+        hit |= (h > 0) & (w > 0) & (other > 0) & (both / (area + other - both) > nms->max_iou);
+    }
+    return hit && area > 0;
+}
+
+static bool is_free(const weft_nms *nms, const float *p, float area, const weft_kept *kept,
+                    int64_t n)
+{
+    enum { STEP = 16 }; /* a vectorised loop */
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP)
+        if (overlaps(nms, p, area, kept, i, STEP))
+            return false;
+    return !overlaps(nms, p, area, kept, i, n - i);
+}
+
+/* Selected triples (batch, class, box) into `out`, the first `room` of them; returns how many there
+ * are. Takes time in proportion to boxes times selected boxes. */
+static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out, int64_t room)
 {
     int64_t found = 0, n = nms->n_box;
     int64_t *order = weft_arena_array(arena, (size_t)n, sizeof *order);
     double *key = weft_arena_array(arena, (size_t)n, sizeof *key);
-    float(*corner)[4] = weft_arena_array(arena, (size_t)n, sizeof *corner); /* of kept boxes */
+    weft_kept kept = {.area = weft_arena_array(arena, (size_t)n, sizeof(float))};
+    for (int i = 0; i < 4; i++)
+        kept.corner[i] = weft_arena_array(arena, (size_t)n, sizeof(float));
     weft_keys keys = {.f = key, .step = 1, .down = true};
     for (int64_t line = 0; line < nms->n_batch * nms->n_class; line++) {
         const float *boxes = nms->boxes + line / nms->n_class * n * 4;
@@ -429,14 +463,15 @@ static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out)
         }
         qsort_r(order, (size_t)n_order, sizeof *order, compare_items, &keys);
         for (int64_t i = 0; i < n_order && n_kept < nms->limit; i++) {
-            bool free = true;
-            box_corners(nms, boxes + order[i] * 4, corner[n_kept]);
-            for (int64_t k = 0; k < n_kept && free; k++)
-                free = !overlaps(nms, corner[n_kept], corner[k]);
-            if (!free)
+            float box[4];
+            box_corners(nms, boxes + order[i] * 4, box);
+            float area = (box[2] - box[0]) * (box[3] - box[1]);
+            if (!is_free(nms, box, area, &kept, n_kept))
                 continue;
-            n_kept++;
-            if (out) {
+            for (int k = 0; k < 4; k++)
+                kept.corner[k][n_kept] = box[k];
+            kept.area[n_kept++] = area;
+            if (found < room) {
                 out[found * 3] = line / nms->n_class;
                 out[found * 3 + 1] = line % nms->n_class;
                 out[found * 3 + 2] = order[i];
@@ -498,7 +533,7 @@ weft_err weft_infer_non_max_suppression(weft_infer_ctx *cx)
     weft_nms task;
     if (!nms_task(cx->arena, cx->attrs, in, &task))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "boxes and scores do not fit");
-    out->dim[0] = run_nms(cx->arena, &task, NULL);
+    out->dim[0] = run_nms(cx->arena, &task, NULL, 0);
     return WEFT_ERR_OK;
 }
 
@@ -512,8 +547,6 @@ weft_err weft_eval_non_max_suppression(weft_eval_ctx *cx)
         in[i] = weft_eval__in(cx, i);
     if (!nms_task(cx->scratch, cx->attrs, in, &task))
         return WEFT_FAIL(cx, WEFT_ERR_INPUT, "boxes and scores do not fit");
-    int64_t n = run_nms(cx->scratch, &task, NULL);
-    WEFT_TRY(weft_eval__check_dims(cx, 0, (int64_t[]){n, 3}, 2));
-    run_nms(cx->scratch, &task, cx->out[0].data);
-    return WEFT_ERR_OK;
+    int64_t n = run_nms(cx->scratch, &task, cx->out[0].data, weft_tensor_numel(&cx->out[0]) / 3);
+    return weft_eval__check_dims(cx, 0, (int64_t[]){n, 3}, 2);
 }

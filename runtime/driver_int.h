@@ -186,6 +186,7 @@ struct weft_engine {
     double time_limit_s;     /* of a run, checked before each round of a loop; 0: none */
     uint64_t mem_limit_bytes;
     _Atomic uint64_t mem_bytes; /* in use: arenas, results, and weights on a device */
+    _Atomic bool has_dynamic;   /* launches of dynamic shape ran */
     bool share_memory;          /* sessions place activations in `memory`, and share kernels */
     bool share_cpus;            /* see weft_engine_options */
     weft_memory memory;

@@ -32,11 +32,6 @@ weft_err weft_cpu__dnnl_open(weft_cpu *cpu, weft_diag *diag)
     return WEFT_ERR_OK;
 }
 
-void weft_cpu__dnnl_close(weft_cpu *cpu)
-{
-    weft_dnnl__engine_close(cpu->dnnl_engine, cpu->dnnl_stream);
-}
-
 void weft_cpu__dnnl_version(char *out, size_t room)
 {
     char version[32];
@@ -254,6 +249,16 @@ static void destroy_pack(weft_cpu_pack *pack)
     free(pack);
 }
 
+void weft_cpu__dnnl_close(weft_cpu *cpu)
+{
+    while (cpu->pack) {
+        weft_cpu_pack *next = cpu->pack->next;
+        destroy_pack(cpu->pack);
+        cpu->pack = next;
+    }
+    weft_dnnl__engine_close(cpu->dnnl_engine, cpu->dnnl_stream);
+}
+
 static weft_err make_pack(weft_engine *e, uint32_t weight, const weft_dnnl_md *from,
                           const weft_dnnl_md *to, const weft_cpu_format *format,
                           weft_cpu_pack **out)
@@ -333,16 +338,28 @@ weft_err weft_cpu__pack_as(weft_prep *p, uint32_t in, const weft_cpu_format *for
     return find_pack(p->engine, p->in[in].weight, NULL, NULL, format, out);
 }
 
+/* Kernels of dynamic shape are prepared in every run: of each weight, the packs that were used last
+ * stay for the next one. */
 void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack)
 {
+    enum { IDLE_MAX = 2 }; /* of a weight */
     weft_cpu *cpu = e->device;
     pthread_mutex_lock(&e->lock);
     if (--pack->users == 0) {
-        weft_cpu_pack **at = &cpu->pack;
+        int left = atomic_load(&e->has_dynamic) ? IDLE_MAX : 0;
+        weft_cpu_pack **at = &cpu->pack, *p;
         while (*at != pack)
             at = &(*at)->next;
         *at = pack->next;
-        destroy_pack(pack);
+        pack->next = cpu->pack;
+        cpu->pack = pack;
+        for (at = &cpu->pack; (p = *at) != NULL;)
+            if (p->weight != pack->weight || p->users > 0 || left-- > 0) {
+                at = &p->next;
+            } else {
+                *at = p->next;
+                destroy_pack(p);
+            }
     }
     pthread_mutex_unlock(&e->lock);
 }

@@ -56,7 +56,7 @@ struct weft_cpu {
     const weft_cpu_vec *vec;
     bool keep_nan; /* the flag is not known for all threads: no kernel may lose NaN */
     void *dnnl_engine, *dnnl_stream;
-    weft_cpu_pack *pack; /* list of packed weights in use; protected by the engine's lock */
+    weft_cpu_pack *pack; /* list of packed weights; protected by the engine's lock */
 };
 
 #define K(op, fn) weft_err weft_cpu__prepare_##fn(weft_prep *p);

@@ -107,6 +107,7 @@ static weft_err place_results(weft_session *s, const weft_bundle_launch *l, cons
 
 static weft_err run_kernel(weft_session *s, weft_prep *prep, const weft_slot *slot, weft_diag *diag)
 {
+    atomic_store(&s->engine->has_dynamic, true);
     uint32_t n = prep->n_in + prep->n_out;
     bool empty = true;
     for (uint32_t k = 0; k < prep->n_out; k++)
