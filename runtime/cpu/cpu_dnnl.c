@@ -347,6 +347,7 @@ void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack)
     pthread_mutex_lock(&e->lock);
     if (--pack->users == 0) {
         int left = atomic_load(&e->has_dynamic) ? IDLE_MAX : 0;
+        uint32_t weight = pack->weight;
         weft_cpu_pack **at = &cpu->pack, *p;
         while (*at != pack)
             at = &(*at)->next;
@@ -354,7 +355,7 @@ void weft_cpu__put_pack(weft_engine *e, weft_cpu_pack *pack)
         pack->next = cpu->pack;
         cpu->pack = pack;
         for (at = &cpu->pack; (p = *at) != NULL;)
-            if (p->weight != pack->weight || p->users > 0 || left-- > 0) {
+            if (p->weight != weight || p->users > 0 || left-- > 0) {
                 at = &p->next;
             } else {
                 *at = p->next;
