@@ -127,7 +127,15 @@ diff want seen || die "workers see something else"
 curl -fsS "http://127.0.0.1:$http/v2/models/digits_cnn/ready" >/dev/null || die "not ready"
 
 # Metrics: power of the GPU, memory and activity of both instances, the state of each slice.
-scrape() { curl -fsS "http://127.0.0.1:$metrics/metrics" >scraped || die "no metrics"; }
+# Of all slices: the first one is ready before the others have started.
+scrape() {
+    for _ in $(seq 300); do
+        curl -fsS "http://127.0.0.1:$metrics/metrics" >scraped || die "no metrics"
+        grep -q '^weft_slice_ready.* 0$' scraped || return 0
+        sleep 0.1
+    done
+    die "slices are not ready: $(grep '^weft_slice_ready' scraped)"
+}
 scrape
 gpu=GPU-00000000-0000-0000-0000-000000000001
 has scraped "weft_gpu_power_watts{gpu=\"$gpu\"} 100"
