@@ -44,14 +44,18 @@ static bool is_own(const Onnx__GraphProto *body, const char *name, bool *out)
     return false;
 }
 
-/* Whether the body draws random numbers, other ones in each round. */
+/* Whether the body, or a graph in it, may draw random numbers, other ones in each round. */
 static bool is_random(const Onnx__GraphProto *body)
 {
     for (size_t i = 0; i < body->n_node; i++) {
-        const char *op = body->node[i]->op_type ? body->node[i]->op_type : "";
+        const Onnx__NodeProto *n = body->node[i];
+        const char *op = n->op_type ? n->op_type : "";
         if (strncmp(op, "Random", 6) == 0 || strcmp(op, "Bernoulli") == 0 ||
             strcmp(op, "Multinomial") == 0)
             return true;
+        for (size_t k = 0; k < n->n_attribute; k++)
+            if (n->attribute[k]->g && is_random(n->attribute[k]->g))
+                return true;
     }
     return false;
 }

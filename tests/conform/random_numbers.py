@@ -128,14 +128,15 @@ def seeds(run):
                      [(n, F32) for n in "abcd"])
     assert np.array_equal(a, b) and not np.array_equal(a, c) and not np.array_equal(c, d)
     port = lambda n, t: helper.make_tensor_value_info(n, t, [])
-    inner = helper.make_graph([node("RandomNormalLike", ["x"], ["r"]), node("Identity", ["c2"], ["c3"])], "inner",
-                              [port("i2", I64), port("c2", BOOL)], [port("c3", BOOL), helper.make_tensor_value_info("r", F32, None)])
-    outer = helper.make_graph([node("Loop", ["three", "true"], ["rs"], body=inner), node("Identity", ["c1"], ["c4"])], "outer",
-                              [port("i1", I64), port("c1", BOOL)], [port("c4", BOOL), helper.make_tensor_value_info("rs", F32, None)])
-    (y,) = run([node("Loop", ["three", "true"], ["y"], body=outer)], {"x": x}, [("y", F32)],
-               {"three": np.int64(3), "true": np.bool_(True)})
-    assert y.shape == (3, 3, 4, 5)
-    assert len(np.unique(y.reshape(9, -1), axis=0)) == 9, "two rounds draw the same numbers"
+    for seed in ({}, {"seed": 5.0}):
+        inner = helper.make_graph([node("RandomNormalLike", ["x"], ["r"], **seed), node("Identity", ["c2"], ["c3"])], "inner",
+                                  [port("i2", I64), port("c2", BOOL)], [port("c3", BOOL), helper.make_tensor_value_info("r", F32, None)])
+        outer = helper.make_graph([node("Loop", ["three", "true"], ["rs"], body=inner), node("Identity", ["c1"], ["c4"])], "outer",
+                                  [port("i1", I64), port("c1", BOOL)], [port("c4", BOOL), helper.make_tensor_value_info("rs", F32, None)])
+        (y,) = run([node("Loop", ["three", "true"], ["y"], body=outer)], {"x": x}, [("y", F32)],
+                   {"three": np.int64(3), "true": np.bool_(True)})
+        assert y.shape == (3, 3, 4, 5)
+        assert len(np.unique(y.reshape(9, -1), axis=0)) == 9, f"two rounds draw the same numbers: {seed}"
 
 
 def refusals(run):
