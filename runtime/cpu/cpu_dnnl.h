@@ -32,7 +32,7 @@ typedef struct weft_cpu_format weft_cpu_format;
 struct weft_cpu_format {
     void (*fill)(void *to, const void *weight, const weft_cpu_format *format);
     uint64_t bytes;
-    uint32_t zero_weight;    /* weight_slot.weight of the zero points; 0: none */
+    uint32_t zero_weight;    /* weft_slot.weight of the zero points; 0: there are none */
     int64_t size[8];         /* what `fill` needs */
     const weft_tensor *zero; /* valid while weft_cpu__pack_as runs */
 };

@@ -426,7 +426,7 @@ static bool read_operands(const weft_prep *p, qgemm *k)
     k->b_signed = b->tensor.dtype == WEFT_DTYPE_I8;
     k->y_signed = y->tensor.dtype == WEFT_DTYPE_I8;
     k->n_scale = weft_slot_numel(scale);
-    k->b_is_weight = b->weight != 0 && zero->tensor.data != NULL;
+    k->b_is_weight = b->weight != 0 && zero->weight != 0; /* packs depend on weights only */
     if (!is_byte(a) || !is_byte(b) || b->layout != WEFT_LAYOUT_PLAIN ||
         !is_single(&p->in[WEFT_QLINEAR_A_SCALE], WEFT_DTYPE_F32) ||
         !is_single(&p->in[WEFT_QLINEAR_A_ZERO], a->tensor.dtype) ||

@@ -491,8 +491,8 @@ static bool bytes_fit(const weft_prep *p, const weft_rnn_layer *n)
                         *s = w + (WEFT_LSTM_W_SCALE - WEFT_RNN_W) + (i - WEFT_RNN_W);
         if (!w->weight || w->layout != WEFT_LAYOUT_PLAIN || weft_dtype_size(w->tensor.dtype) != 1 ||
             weft_slot_numel(w) != gates * (i == WEFT_RNN_W ? n->n_in : n->h) || !s[0].present ||
-            !s[1].present || !fits(&s[0], gates) || !s[1].tensor.data ||
-            weft_slot_numel(&s[1]) != gates || s[1].tensor.dtype != w->tensor.dtype)
+            !s[1].weight || !fits(&s[0], gates) || weft_slot_numel(&s[1]) != gates ||
+            s[1].tensor.dtype != w->tensor.dtype)
             return false;
     }
     return true;
