@@ -150,6 +150,13 @@ static void unfold(const pointwise_kernel *k, float *to, int64_t place, const pw
         unfold_block(k, to, image + i % blocks * size, i / blocks, pixel, n);
 }
 
+/* Where a thread unfolds place number `i` of its task. */
+static float *own_windows(const pointwise_kernel *k, int64_t i)
+{
+    return (float *)k->arg[k->n_in + 1] +
+           ((int64_t)weft_par_self() * k->task_places + i) * k->place_floats;
+}
+
 /* The chunk's values of a place, which is number `i` of its task. */
 static const float *values(const pointwise_kernel *k, int64_t place, int64_t i, const pw_chunk *c,
                            int64_t *out_block)
@@ -157,8 +164,7 @@ static const float *values(const pointwise_kernel *k, int64_t place, int64_t i, 
     int64_t lanes = (int64_t)k->vec->lanes;
     if (k->taps) {
         *out_block = pixels_of(k, place) * lanes;
-        return (const float *)k->arg[k->n_in + 1] +
-               ((int64_t)weft_par_self() * k->task_places + i) * k->place_floats;
+        return own_windows(k, i);
     }
     *out_block = k->pixels * lanes;
     int64_t block = place / k->n_block * k->in_blocks + c->first / lanes;
@@ -174,10 +180,7 @@ static void run_task(const pointwise_kernel *k, int64_t task, weft_ew_part *part
     for (pw_chunk c = {0}; c.number < k->n_chunk; c.number++, c.first += c.n) {
         c.n = k->in - c.first < k->chunk ? k->in - c.first : k->chunk;
         for (int64_t i = 0; k->taps && i < n; i++)
-            unfold(k,
-                   (float *)k->arg[k->n_in + 1] +
-                       ((int64_t)weft_par_self() * k->task_places + i) * k->place_floats,
-                   place + i, &c);
+            unfold(k, own_windows(k, i), place + i, &c);
         for (int64_t p = panel; p < end; p++)
             for (int64_t i = 0; i < n; i++) {
                 int64_t x_block;
