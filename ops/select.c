@@ -409,13 +409,15 @@ static inline float larger(float a, float b)
     return a > b ? a : b;
 }
 
-/* Kept boxes: [corner][box], and their areas. */
+/* Kept boxes with an area: [corner][box], and their areas. Others, such as those with NaN, overlap
+ * with none. */
 typedef struct weft_kept {
     float *corner[4], *area;
+    int64_t n;
 } weft_kept;
 
-/* Whether a box overlaps one of n kept boxes from `from` on. One with NaN overlaps with none: its
- * area is NaN. */
+/* Whether a box with an area overlaps one of n kept boxes from `from` on. 0 is not divided by 0: an
+ * invalid operation asks for a second run (runtime/cpu/cpu_team.h). */
 static inline bool overlaps(const weft_nms *nms, const float *p, float area, const weft_kept *kept,
                             int64_t from, int64_t n)
 {
@@ -424,21 +426,29 @@ static inline bool overlaps(const weft_nms *nms, const float *p, float area, con
     for (int64_t i = from; i < from + n; i++) {
         float h = smaller(p[2], c[2][i]) - larger(p[0], c[0][i]);
         float w = smaller(p[3], c[3][i]) - larger(p[1], c[1][i]);
-        float both = h * w, other = kept->area[i];
-        hit |= (h > 0) & (w > 0) & (other > 0) & (both / (area + other - both) > nms->max_iou);
+        float both = h * w;
+        hit |= (h > 0) & (w > 0) & (both / (area + kept->area[i] - both) > nms->max_iou);
     }
-    return hit && area > 0;
+    return hit;
 }
 
-static bool is_free(const weft_nms *nms, const float *p, float area, const weft_kept *kept,
-                    int64_t n)
+/* Whether a box overlaps no kept one; it is kept then, if it has an area. */
+static bool keep(const weft_nms *nms, weft_kept *kept, const float *p)
 {
     enum { STEP = 16 }; /* a vectorised loop */
-    int64_t i = 0;
+    float area = (p[2] - p[0]) * (p[3] - p[1]);
+    int64_t i = 0, n = kept->n;
+    if (!(area > 0))
+        return true;
     for (; i + STEP <= n; i += STEP)
         if (overlaps(nms, p, area, kept, i, STEP))
             return false;
-    return !overlaps(nms, p, area, kept, i, n - i);
+    if (overlaps(nms, p, area, kept, i, n - i))
+        return false;
+    for (int k = 0; k < 4; k++)
+        kept->corner[k][n] = p[k];
+    kept->area[kept->n++] = area;
+    return true;
 }
 
 /* Selected triples (batch, class, box) into `out`, the first `room` of them; returns how many there
@@ -456,6 +466,7 @@ static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out, int
         const float *boxes = nms->boxes + line / nms->n_class * n * 4;
         const float *scores = nms->scores + line * n;
         int64_t n_order = 0, n_kept = 0;
+        kept.n = 0;
         for (int64_t i = 0; i < n; i++) {
             key[i] = scores[i];
             if (!nms->has_min_score || scores[i] > nms->min_score)
@@ -465,12 +476,9 @@ static int64_t run_nms(weft_arena *arena, const weft_nms *nms, int64_t *out, int
         for (int64_t i = 0; i < n_order && n_kept < nms->limit; i++) {
             float box[4];
             box_corners(nms, boxes + order[i] * 4, box);
-            float area = (box[2] - box[0]) * (box[3] - box[1]);
-            if (!is_free(nms, box, area, &kept, n_kept))
+            if (!keep(nms, &kept, box))
                 continue;
-            for (int k = 0; k < 4; k++)
-                kept.corner[k][n_kept] = box[k];
-            kept.area[n_kept++] = area;
+            n_kept++;
             if (found < room) {
                 out[found * 3] = line / nms->n_class;
                 out[found * 3 + 1] = line % nms->n_class;
